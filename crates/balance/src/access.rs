@@ -123,6 +123,12 @@ pub struct Access<'a> {
     pub status: Option<u16>,
     /// The code of the Close frame that the balancer sent into a tunnel.
     pub code: Option<u16>,
+    /// The name of the site of its host, if there are sites.
+    pub site: Option<&'a str>,
+    /// The name of its route; `None` for the site's own.
+    pub route: Option<&'a str>,
+    /// The pool of the route; `None` if the balancer answers.
+    pub pool: Option<&'a str>,
     /// The last backend that it was sent to.
     pub backend: Option<SocketAddr>,
     /// The number of backends that it was sent to.

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 
 use siphasher::sip::SipHasher24;
 use throng_config::Token;
+use throng_proto::http1::Request;
 
 /// The key of sticky cookies: without it a client can neither read a backend's address from a
 /// cookie, nor forge a cookie for a backend. A key from a secret also hashes other bindings:
@@ -72,6 +73,25 @@ impl fmt::Debug for CookieKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("CookieKey(secret)")
     }
+}
+
+/// Returns the value of the first cookie called `name`.
+pub(crate) fn cookie_value<'a>(request: &Request<'a>, name: &str) -> Option<&'a [u8]> {
+    cookies(request).find(|(cookie, _)| *cookie == name.as_bytes()).map(|(_, value)| value)
+}
+
+/// Returns the pairs of the Cookie header. RFC 6265 section 4.2.1; browsers put `; ` between them,
+/// some programs only `;`.
+pub(crate) fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    request
+        .lines()
+        .all_bytes("Cookie")
+        .flat_map(|value| value.split(|byte| *byte == b';'))
+        .filter_map(|pair| {
+            let pair = pair.trim_ascii();
+            let equals = pair.iter().position(|byte| *byte == b'=')?;
+            Some((&pair[..equals], &pair[equals + 1..]))
+        })
 }
 
 #[cfg(test)]

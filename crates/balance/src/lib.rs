@@ -37,6 +37,7 @@ mod report;
 mod settings;
 mod shard;
 mod shards;
+mod site;
 mod slow_start;
 mod status;
 
@@ -72,6 +73,10 @@ pub use settings::{
     Removed, SameSite, Settings, Sticky, Target, Timeouts,
 };
 pub use shards::{Launch, OnBound, Shards};
+pub use site::{
+    Explanation, Matchers, OtherRoute, Paths, Reading, RedirectTarget, RouteAction, RouteConfig,
+    SiteConfig, Sites, Template, ValuePattern,
+};
 pub use slow_start::share_at;
 pub use status::{
     Changes, DrainProgress, Draining, FirstByteTimes, LastFailure, NameRow, Rebalance, Removal,

@@ -11,6 +11,7 @@ use throng_tls::{Challenges, TlsClient};
 
 use crate::backend::Backend;
 use crate::cookie::CookieKey;
+use crate::site::Sites;
 use throng_http::{HttpsPolicy, IntoResponse, Network, Response};
 use throng_proto::http1::Request;
 use throng_proto::url::without_zone;
@@ -23,6 +24,8 @@ pub struct Configuration {
     pub settings: Settings,
     /// The backends, in the order they were configured.
     pub backends: Vec<Target>,
+    /// The sites, by the hosts and paths of requests; `None`: the backends serve all requests.
+    pub sites: Option<Arc<Sites>>,
     /// The rules of HTTP at addresses with TLS.
     pub https: HttpsPolicy,
     /// The challenges of the authority that issues the certificate, if one does.
@@ -431,6 +434,7 @@ impl Default for Configuration {
         Self {
             settings: Settings::default(),
             backends: Vec::new(),
+            sites: None,
             https: HttpsPolicy::default(),
             challenges: None,
             loop_id: drawn_loop_id(),

@@ -14,6 +14,7 @@ use super::{BackendConfig, ClientSide, Config, keys};
 use crate::backend::MAX_WEIGHT;
 use crate::machine::Machine;
 use crate::settings::{Check, CheckKind, SameSite, Settings, Sticky, Timeouts, reaches};
+use crate::site::SiteMistake;
 
 /// The largest number of backends: their shares still add up within 32 bits.
 pub(crate) const MAX_BACKENDS: usize = 4096;
@@ -69,6 +70,9 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     listen(config, &mut mistakes);
     mistakes.number("shards", config.shards as u64);
     backends(config, &mut mistakes);
+    for SiteMistake { key, value, remedy } in config.compiled_sites().err().unwrap_or_default() {
+        mistakes.add(key, value, remedy);
+    }
     settings(&config.settings, &mut mistakes);
     prefixed_cookie(config, &mut mistakes);
     sources(config, &mut mistakes);
@@ -125,7 +129,10 @@ fn listen(config: &Config, mistakes: &mut Mistakes) {
 fn backends(config: &Config, mistakes: &mut Mistakes) {
     let backends = &config.backends;
     mistakes.must(
-        !backends.is_empty() || !config.names.is_empty() || config.register.is_some(),
+        !backends.is_empty()
+            || !config.names.is_empty()
+            || config.register.is_some()
+            || !config.sites.is_empty(),
         "backends",
         "empty",
         "write for example backends = [\"127.0.0.1:9001\"], or a [register] table so that \

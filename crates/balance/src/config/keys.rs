@@ -6,6 +6,7 @@ use throng_config::{
     Defaults, Fields, Key, Kind, Records, Table, joined_keys, log, number_of_keys, tls, upgrade,
 };
 
+use super::sites::SITES;
 use super::sources;
 use crate::backend::MAX_WEIGHT;
 
@@ -92,6 +93,10 @@ const LISTS: &[&[Key]] = &[
                   connect with TLS; tls_name=NAME; passthrough=NAME, to give it the TLS of clients \
                   that ask for NAME (SNI) as it is; several with ; or [[backends]] tables")
         .flag("--backend", "BACKEND"),
+    Key::new("sites", Kind::Records(&SITES), "",
+        "a site: what happens to requests for its hosts, by routes among their paths")
+        .details("[[site]] tables with [[site.route]] tables; with sites, other hosts go to the \
+                  backends of backends, or are answered with 404"),
     Key::new("tls.listen", ADDRESSES, "",
         "addresses of clients with TLS, beside those in listen; if empty, all in listen")
         .at_start(),

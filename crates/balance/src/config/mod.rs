@@ -4,6 +4,7 @@
 mod check;
 mod keys;
 mod read;
+mod sites;
 mod sources;
 mod tls;
 mod words;
@@ -17,11 +18,14 @@ use throng_config::{
 };
 use throng_io::tables::DescriptorTables;
 
+use crate::forward;
 use crate::settings::Settings;
+use crate::site::{DEFAULT_POOL, Explanation, SiteConfig, SiteMistake, Sites, Variables};
 pub(crate) use check::{MAX_BACKENDS, Mistake, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;
 use throng_http::Network;
+use throng_proto::http1::Request;
 pub use tls::{BackendSide, ClientSide};
 
 /// The configuration of a balancer. Read a file with [`Config::parse`], several sources with
@@ -74,6 +78,10 @@ pub struct Config {
     pub names: Vec<NamedBackend>,
     /// The time between two lookups of a name: `lookup_interval`. Default 10 s, at least 1 s.
     pub lookup_interval: Duration,
+    /// The sites, by the hosts and paths of requests: `[[site]]` with `[[site.route]]`. Default:
+    /// none, and [`backends`](Self::backends) serve all requests. With sites, requests for other
+    /// hosts go to these backends if there are any, and are otherwise answered with 404.
+    pub sites: Vec<SiteConfig>,
     /// The settings, each by its own name; `[timeouts]`, `[health]` and `[health.check]` are
     /// tables.
     pub settings: Settings,
@@ -317,6 +325,30 @@ impl Config {
     pub(crate) fn own_addresses(&self) -> Vec<SocketAddr> {
         let clients = self.all_addresses().into_iter().map(|(address, _)| address);
         clients.chain(self.admin).collect()
+    }
+
+    /// Explains what would happen to a request from `peer`, with TLS or without, by the sites.
+    /// Rules of TLS, such as a redirection to https, come before them and are not applied.
+    #[must_use]
+    pub fn explain(&self, request: &Request<'_>, peer: SocketAddr, is_secure: bool) -> Explanation {
+        if let Err(refusal) = forward::validate(request) {
+            return Explanation::refused(refusal.status(), refusal.reason());
+        }
+        let client = forward::client_address(request, peer, &self.settings.trusted_proxies);
+        match self.compiled_sites() {
+            Ok(Some(sites)) => sites.explain(Variables { request, is_secure }, client),
+            _ => Explanation { pool: Some(DEFAULT_POOL.to_owned()), ..Explanation::default() },
+        }
+    }
+
+    /// Compiles the sites, if there are any.
+    pub(crate) fn compiled_sites(&self) -> Result<Option<Arc<Sites>>, Vec<SiteMistake>> {
+        if self.sites.is_empty() {
+            return Ok(None);
+        }
+        let has_backends = self.names_backends() || self.register.is_some();
+        let pools = has_backends.then_some(DEFAULT_POOL);
+        Sites::compile(&self.sites, pools, has_backends).map(|sites| Some(Arc::new(sites)))
     }
 
     /// Returns whether it names the backends.

@@ -6,7 +6,8 @@ use throng_config::listen::tcp_addresses;
 use throng_config::{Draft, LogSettings, UpgradeSettings, drain_delay};
 
 use super::{
-    BackendConfig, Config, NamedBackend, Register, Shutdown, defaults, server_names, sources, tls,
+    BackendConfig, Config, NamedBackend, Register, Shutdown, defaults, server_names, sites,
+    sources, tls,
 };
 use crate::config::Token;
 use crate::cookie::CookieKey;
@@ -53,6 +54,7 @@ pub(super) fn read(draft: &Draft) -> Config {
         backend_tls: tls::backend_side(draft),
         names,
         lookup_interval: draft.get("lookup_interval"),
+        sites: sites::sites(draft),
         settings: settings(draft),
         register: register(draft),
         admin: draft.get("admin.listen"),

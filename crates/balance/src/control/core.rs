@@ -30,6 +30,7 @@ use crate::report::Failure;
 use crate::settings::{
     Check, CheckKind, CloseOrder, Closing, Configuration, Removed, Settings, Target, drawn_loop_id,
 };
+use crate::site::{SiteConfig, Sites};
 use crate::status::{DrainProgress, Draining, LastFailure, Removal, Row, RowTotals, share_of};
 use throng_proto::ws::CloseCode;
 use throng_tls::Challenges;
@@ -55,6 +56,8 @@ pub(crate) struct ControlCore {
     gone: Vec<Weak<Backend>>,
     settings: Settings,
     register: Option<Register>,
+    /// The sites as they are configured, and compiled.
+    sites: (Vec<SiteConfig>, Option<Arc<Sites>>),
     /// The backends of the last list in the file, including backends that operators have removed
     /// since.
     listed: Vec<BackendConfig>,
@@ -98,6 +101,8 @@ impl ControlCore {
             gone: Vec::new(),
             settings: config.settings.clone(),
             register: config.register.clone(),
+            // Mistakes were reported by the check.
+            sites: (config.sites.clone(), config.compiled_sites().unwrap_or_default()),
             listed: config.backends.clone(),
             names: config.names.clone(),
             found: BTreeMap::new(),
@@ -196,12 +201,13 @@ impl ControlCore {
         let backends = listed.map(|entry| self.target(entry)).collect();
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
+        let sites = self.sites.1.clone();
         let loop_id = self
             .settings
             .loop_id
             .as_deref()
             .map_or_else(|| Arc::clone(&self.drawn_loop_id), Arc::from);
-        Some(Arc::new(Configuration { settings, backends, https, challenges, loop_id }))
+        Some(Arc::new(Configuration { settings, backends, sites, https, challenges, loop_id }))
     }
 
     fn target(&self, entry: &Entry) -> Target {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use throng_proto::http1::Request;
 
-use crate::cookie::CookieKey;
+use crate::cookie::{CookieKey, cookies};
 use crate::pick::client_key;
 use crate::settings::{SameSite, Sticky};
 
@@ -74,20 +74,6 @@ pub fn came_by_https(request: &Request<'_>) -> bool {
     }
     let mut elements = throng_http::forwarded(request.lines()).peekable();
     elements.peek().is_some() && elements.all(|element| element.proto.is_some_and(is_https))
-}
-
-/// Returns the pairs of the Cookie header. RFC 6265 section 4.2.1; browsers put `; ` between them,
-/// some programs only `;`.
-fn cookies<'a>(request: &Request<'a>) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
-    request
-        .lines()
-        .all_bytes("Cookie")
-        .flat_map(|value| value.split(|byte| *byte == b';'))
-        .filter_map(|pair| {
-            let pair = pair.trim_ascii();
-            let equals = pair.iter().position(|byte| *byte == b'=')?;
-            Some((&pair[..equals], &pair[equals + 1..]))
-        })
 }
 
 /// Parses a value of [`set_cookie`], in quotes or not: 16 hexadecimal digits in lower case.

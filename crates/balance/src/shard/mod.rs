@@ -81,6 +81,8 @@ struct BalanceParts {
     actions: ActionQueue,
     mail: BalanceMail,
     meters: Meters,
+    /// Memory for readings of ambiguous paths.
+    scratch: Vec<u8>,
 }
 
 /// The parameters of a new shard.
@@ -153,6 +155,7 @@ impl<D: Driver> Shard<D> {
             actions: ActionQueue::new(),
             mail: BalanceMail::new(commands, reports),
             meters,
+            scratch: Vec::new(),
         };
         Self { driver, parts, handover: Handover::None }
     }

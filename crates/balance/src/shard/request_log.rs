@@ -11,6 +11,7 @@ use throng_proto::http1::Request;
 use super::records::{BalanceRecords, ClientRecord, Exchange, LogEntry, MovedEntry, Tunnel};
 use super::rules::BalanceRules;
 use crate::access::{Access, AccessDetail, AccessLog, EndReason, Subject};
+use crate::site::RuleNames;
 
 /// The log, the entries of tunnels, and the ids of requests.
 pub(super) struct RequestLog {
@@ -31,16 +32,18 @@ impl RequestLog {
         self.ids.create()
     }
 
-    /// Returns the entry of a request that begins; `id` is the id that the balancer assigned.
+    /// Returns the entry of a request that begins; `names`: of its route; `id` is the id
+    /// that the balancer assigned.
     pub(super) fn begin(
         &self,
         request: &Request<'_>,
         subject: Subject,
-        id: Option<String>,
+        (names, id): (Option<&Arc<RuleNames>>, Option<String>),
         now: Instant,
     ) -> Option<Box<LogEntry>> {
         let mut entry = self.blank_entry(subject, now)?;
         entry.set_request(request, id);
+        entry.set_names(names.cloned());
         Some(entry)
     }
 
@@ -115,6 +118,9 @@ impl RequestLog {
                 is_failure: status >= 500,
                 status: Some(status),
                 code: None,
+                site: None,
+                route: None,
+                pool: None,
                 backend: None,
                 attempts: 0,
                 bytes_in: None,
@@ -128,6 +134,27 @@ impl RequestLog {
             },
         };
         log.record(&access);
+    }
+
+    /// Records a request that the balancer answers by a route, or because it has none. Failures are
+    /// recorded, and refused paths; 404 is the answer to every scanner.
+    pub(super) fn answered_itself(
+        &self,
+        entry: &LogEntry,
+        status: u16,
+        reason: &str,
+        now: Instant,
+    ) {
+        let Some(log) = &self.access else { return };
+        if entry.is_always_recorded() || status == 400 || status >= 500 {
+            let access = entry.access(now);
+            log.record(&Access {
+                status: Some(status),
+                is_failure: status >= 500,
+                reason,
+                ..access
+            });
+        }
     }
 
     /// Records a request whose client has left before the end of its response.

@@ -11,6 +11,7 @@ mod moves;
 mod operations;
 mod pipelining;
 mod requests;
+mod sites;
 #[path = "../support/mod.rs"]
 mod support;
 mod tls;

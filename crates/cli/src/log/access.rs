@@ -82,6 +82,9 @@ impl AccessLog for Log {
                 ],
             };
             let rest = [
+                ("site", access.site.into()),
+                ("route", access.route.into()),
+                ("pool", access.pool.into()),
                 ("backend", access.backend.into()),
                 ("bytes_in", access.bytes_in.into()),
                 ("bytes_out", access.bytes_out.into()),

@@ -230,6 +230,9 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
         is_failure: true,
         status: Some(502),
         code: None,
+        site: Some("shop"),
+        route: Some("/a"),
+        pool: Some("default"),
         backend: Some(([127, 0, 0, 1], 9).into()),
         attempts: 2,
         bytes_in: Some(1),
@@ -255,9 +258,9 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
             "level": "warn", "event": "request.failed", "session": "000000000000001b",
             "client": "192.0.2.1", "peer": "127.0.0.1:5", "method": "GET",
             "path": "/a\n{\"level\":\"error\"}", "status": 502, "attempts": 2,
-            "backend": "127.0.0.1:9", "bytes_in": 1, "duration": 0.001,
-            "reason": "the backend refused the connection", "request_id": "abc",
-            "host": "a.example:80", "user_agent": "test/1",
+            "site": "shop", "route": "/a", "pool": "default", "backend": "127.0.0.1:9",
+            "bytes_in": 1, "duration": 0.001, "reason": "the backend refused the connection",
+            "request_id": "abc", "host": "a.example:80", "user_agent": "test/1",
         })
     );
     assert_eq!(fields(1)["event"], "session");

@@ -105,9 +105,13 @@ impl ControlCore {
             settings: self.settings != config.settings
                 || self.register != config.register
                 || self.lookup_interval != config.lookup_interval
+                || self.sites.0 != config.sites
                 || self.security != (config.tls.clone(), config.backend_tls.clone()),
             ..Changes::default()
         };
+        // Which pools there are also depends on the rest.
+        let sites = config.compiled_sites().unwrap_or_default();
+        self.sites = (config.sites, sites);
         self.settings = config.settings;
         self.register = config.register;
         self.lookup_interval = config.lookup_interval;

@@ -1,6 +1,7 @@
 //! Entries: the data of a request or tunnel for its record in the log.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use throng_carry::{Carried, CarryError, Content, Encoder};
@@ -10,6 +11,7 @@ use throng_proto::http1::Request;
 
 use crate::access::{Access, Subject};
 use crate::report::Failure;
+use crate::site::RuleNames;
 
 /// A request, or a connection that is passed through, that the log wants.
 #[derive(Debug)]
@@ -17,6 +19,8 @@ pub(in crate::shard) struct LogEntry {
     /// None of a connection that is passed through.
     request: Option<RequestSummary>,
     server_name: Option<Box<str>>,
+    /// The names of its route, with sites.
+    names: Option<Arc<RuleNames>>,
     /// The id that the balancer assigned.
     request_id: Option<Box<str>>,
     subject: Subject,
@@ -49,13 +53,17 @@ pub(in crate::shard) struct MovedEntry {
     attempts: usize,
     bytes_in: u64,
     bytes_out: u64,
+    site: Option<String>,
+    route: Option<String>,
+    pool: Option<String>,
 }
 
 throng_carry::carried! {
     MovedEntry {
         required { 1 age, 3 attempts, 5 bytes_in, 7 bytes_out }
         optional {
-            2 request, 4 server_name, 6 request_id, 8 peer, 10 client, 12 status,
+            2 request, 4 server_name, 6 request_id, 8 peer, 10 client, 12 status, 14 site,
+            16 route, 18 pool,
         }
         rebuilt { }
     }
@@ -91,6 +99,7 @@ impl LogEntry {
         let Self {
             request,
             server_name,
+            names,
             request_id,
             subject: Subject { session: _, peer, client },
             began,
@@ -105,7 +114,11 @@ impl LogEntry {
             is_lost: _,
             tls_failure: _,
         } = self;
+        let name = |of: fn(&RuleNames) -> &str| names.as_deref().map(|it| of(it).to_owned());
         MovedEntry {
+            site: name(|names| &names.site),
+            route: name(|names| &names.route),
+            pool: name(|names| &names.pool),
             request: request.map(|request| Parts(request.parts().map(str::to_owned))),
             server_name: server_name.map(Into::into),
             request_id: request_id.map(Into::into),
@@ -138,13 +151,22 @@ impl LogEntry {
             attempts,
             bytes_in,
             bytes_out,
+            site,
+            route,
+            pool,
         } = moved;
+        let names = site.map(|site| RuleNames {
+            site: site.into(),
+            route: route.unwrap_or_default().into(),
+            pool: pool.unwrap_or_default().into(),
+        });
         let summary =
             |Parts(parts): Parts| RequestSummary::of_parts(parts.each_ref().map(String::as_str));
         let age = Duration::from_millis(age);
         Self {
             request: request.map(summary),
             server_name: server_name.map(Into::into),
+            names: names.map(Arc::new),
             request_id: request_id.map(Into::into),
             subject: Subject {
                 session: Some(session),
@@ -167,6 +189,7 @@ impl LogEntry {
         Self {
             request: None,
             server_name: None,
+            names: None,
             request_id: None,
             subject,
             began,
@@ -190,6 +213,11 @@ impl LogEntry {
     /// Adds the host that a passed-through connection asks for.
     pub(in crate::shard) fn set_server_name(&mut self, name: Option<Box<str>>) {
         self.server_name = name;
+    }
+
+    /// Adds the names of its route.
+    pub(in crate::shard) fn set_names(&mut self, names: Option<Arc<RuleNames>>) {
+        self.names = names;
     }
 
     /// Returns the subject of the request or tunnel.
@@ -260,7 +288,12 @@ impl LogEntry {
 
     pub(in crate::shard) fn access(&self, now: Instant) -> Access<'_> {
         let request = self.request.as_ref();
+        let names = self.names.as_deref();
+        let some = |name: &&str| !name.is_empty();
         Access {
+            site: names.map(|names| &*names.site),
+            route: names.map(|names| &*names.route).filter(some),
+            pool: names.map(|names| &*names.pool).filter(some),
             subject: self.subject,
             method: request.map(RequestSummary::method),
             path: request.map(RequestSummary::path),

@@ -164,6 +164,11 @@ impl ClientRecord {
         self.phase = Phase::Exchange;
     }
 
+    /// Records that it has sent a request, which the balancer answers itself.
+    pub(super) fn note_asked(&mut self) {
+        self.has_asked = true;
+    }
+
     /// Returns whether it has sent the head of a request.
     pub(super) fn has_asked(&self) -> bool {
         self.has_asked

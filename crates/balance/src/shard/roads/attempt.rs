@@ -21,6 +21,7 @@ use crate::shard::actions::ConnAction;
 use crate::shard::clients::Full;
 use crate::shard::dispatch::Choice;
 use crate::shard::records::{BalanceRecord, EighthTick, Fact, HIGH_WATER, Phase, Upstream};
+use crate::shard::roads::request_head::OwnAnswer;
 
 /// Reasons of refusals that name a setting in the log; see [`setting_of`].
 pub(super) const LATE_HEAD: &str = "the request did not come in time";
@@ -251,6 +252,30 @@ impl BalanceParts {
         self.end_with(id, status, reason, |out| forward::write_error(out, status, reason, &to));
     }
 
+    /// Answers a client instead of a backend, by a rule. Its connection continues, or ends.
+    pub(super) fn answer_itself(
+        &mut self,
+        id: ConnId,
+        answer: &OwnAnswer,
+        text: &[u8],
+        continues: bool,
+    ) {
+        let Some(client) = self.records.client(id) else { return };
+        let (status, reason) = (answer.response().status().code(), answer.reason());
+        self.meters.count_own(status);
+        match answer.entry() {
+            Some(entry) => self.log.answered_itself(entry, status, reason, self.time.now()),
+            None => self.log.refused(client, status, reason, self.time.now()),
+        }
+        let write = |out: &mut Vec<u8>| out.extend_from_slice(text);
+        if !continues {
+            return self.leave_with(id, write);
+        }
+        client.note_asked();
+        self.actions.write(&mut client.http, write);
+        self.actions.push(ConnAction::Flush(id));
+    }
+
     /// Answers a client instead of its backend, and ends its connection.
     pub(in crate::shard) fn end_with(
         &mut self,
@@ -260,14 +285,16 @@ impl BalanceParts {
         write: impl FnOnce(&mut Vec<u8>),
     ) {
         let Some(client) = self.records.client(id) else { return };
-        self.meters.count(|it| match status {
-            500.. => it.backend_errors += 1,
-            400.. => it.client_errors += 1,
-            _ => {}
-        });
+        self.meters.count_own(status);
         let explained = setting_of(status, reason).map(|setting| format!("{reason}; {setting}"));
         let explained = explained.as_deref().unwrap_or(reason);
         self.log.refused(client, status, explained, self.time.now());
+        self.leave_with(id, write);
+    }
+
+    /// Ends a client's connection with an answer.
+    fn leave_with(&mut self, id: ConnId, write: impl FnOnce(&mut Vec<u8>)) {
+        let Some(client) = self.records.client(id) else { return };
         let is_answered = self.actions.drop_exchange(client);
         client.held = HeldInput::default();
         client.phase = Phase::Leaving;

@@ -22,7 +22,7 @@ use crate::shard::clients::{Evicted, Full};
 use crate::shard::records::{
     BalanceRecord, ClientRecord, EighthTick, Exchange, Fact, HIGH_WATER, Origin, Phase, Upstream,
 };
-use crate::shard::roads::request_head::{begin_exchange, own_answer};
+use crate::shard::roads::request_head::{OwnAnswer, Unserved, begin_exchange, own_answer};
 
 /// Clients that make room for one: another shard may take the place that one has left.
 const MAX_EVICTIONS: usize = 4;
@@ -34,8 +34,8 @@ enum Next {
     Refuse(u16, &'static str),
     /// It is beyond a limit; whether it asks for a head only.
     RefuseBeyond(Full, bool),
-    /// The balancer answers itself, with this response.
-    Answer(u16, &'static str, Vec<u8>),
+    /// The balancer answers itself, with this text; whether the connection continues.
+    Answer(Box<OwnAnswer>, Vec<u8>, bool),
 }
 
 /// Returns whether a client that has ended its stream waits for nothing.
@@ -198,7 +198,7 @@ impl BalanceParts {
                 let left = self.read_request(id, bytes);
                 if let Some(client) = self.records.client(id)
                     && left > 0
-                    && client.exchange.is_some()
+                    && !matches!(client.phase, Phase::Leaving | Phase::Lingering)
                 {
                     client.held.push(&bytes[bytes.len() - left..]);
                     self.actions.pause_if_far_ahead(client);
@@ -356,20 +356,34 @@ impl BalanceParts {
                     self.meters.count(|it| it.requests += 1);
                     if let Some(full) = self.clients.beyond(id) {
                         Next::RefuseBeyond(full, request.method() == "HEAD")
-                    } else if let Some((response, reason)) =
-                        own_answer(&self.rules, &request, &client.origin)
-                    {
-                        let hsts = self.rules.hsts(client.origin.is_secure());
-                        let to = ReplyTo::request(&request, self.time.date());
-                        let mut answer = Vec::new();
-                        response.encode(&ReplyTo { hsts: hsts.as_deref(), ..to }, &mut answer);
-                        Next::Answer(response.status().code(), reason, answer)
                     } else {
-                        let now = self.time.now();
-                        match begin_exchange(&self.rules, &self.log, now, &request, &client.origin)
-                        {
+                        let (origin, now) = (&client.origin, self.time.now());
+                        let own = own_answer(&self.rules, &request, origin).map(Box::new);
+                        let begun = match own {
+                            Some(answer) => Err(Unserved::Answered(answer)),
+                            None => {
+                                let memory = (origin, &mut self.scratch);
+                                begin_exchange(&self.rules, &self.log, now, &request, memory)
+                            }
+                        };
+                        match begun {
                             Ok(exchange) => Next::Begin(Box::new(exchange)),
-                            Err((status, reason)) => Next::Refuse(status, reason),
+                            Err(Unserved::Refused(status, reason)) => Next::Refuse(status, reason),
+                            Err(Unserved::Answered(answer)) => {
+                                let hsts = self.rules.hsts(origin.is_secure());
+                                let to = ReplyTo {
+                                    hsts: hsts.as_deref(),
+                                    keep_alive: request.keep_alive()
+                                        && !request.has_body()
+                                        && !client.http.has_finished()
+                                        && !self.tunnels.is_ending(),
+                                    ..ReplyTo::request(&request, self.time.date())
+                                };
+                                let continues = answer.response().keeps_alive(&to);
+                                let mut text = Vec::new();
+                                answer.response().encode(&to, &mut text);
+                                Next::Answer(answer, text, continues)
+                            }
                         }
                     }
                 }
@@ -398,8 +412,13 @@ impl BalanceParts {
                     self.refuse_beyond(id, full, is_head);
                     break;
                 }
-                Next::Answer(status, reason, answer) => {
-                    self.end_with(id, status, reason, |out| out.extend_from_slice(&answer));
+                Next::Answer(answer, text, continues) => {
+                    if continues && let Some(client) = self.records.client(id) {
+                        // The end of a request without a body takes no byte.
+                        let end = client.decoder.next_event(&mut input, &limits);
+                        debug_assert!(matches!(end, Ok(Some(Event::End))), "{end:?}");
+                    }
+                    self.answer_itself(id, &answer, &text, continues);
                     break;
                 }
             }

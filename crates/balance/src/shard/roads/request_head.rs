@@ -1,25 +1,62 @@
 //! The start of a request, once its head was read: an answer of the balancer's own, or the exchange
 //! with the text for a backend.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use throng_http::{MISDIRECTED, Response};
 use throng_io::Instant;
 use throng_proto::http1::Request;
 
 use crate::access::Subject;
 use crate::forward;
-use crate::shard::records::{Exchange, Fact, Origin, RequestFacts};
+use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::RequestLog;
 use crate::shard::rules::BalanceRules;
+use crate::site::{RuleNames, Sites, Unrouted, Variables};
 
 const LOOPED: &str = "this request has come through this balancer before: a backend of it, or \
                       of one behind it, leads back to it";
 
-/// Returns the answer to a request that no backend sees, and the reason for it.
+/// An answer of the balancer's own.
+pub(super) struct OwnAnswer {
+    response: Response,
+    /// For the log.
+    reason: &'static str,
+    /// The request's entry, if the log wants it.
+    entry: Option<Box<LogEntry>>,
+}
+
+impl OwnAnswer {
+    pub(super) fn response(&self) -> &Response {
+        &self.response
+    }
+
+    /// Returns the reason for the log.
+    pub(super) fn reason(&self) -> &'static str {
+        self.reason
+    }
+
+    /// Returns the request's entry for the log, if the log wants it.
+    pub(super) fn entry(&self) -> Option<&LogEntry> {
+        self.entry.as_deref()
+    }
+}
+
+/// The reason why a request has no exchange.
+pub(super) enum Unserved {
+    /// The balancer refuses it, and ends the connection.
+    Refused(u16, &'static str),
+    /// The balancer answers it.
+    Answered(Box<OwnAnswer>),
+}
+
+/// Returns the answer to a request that no backend sees, before its route is known.
 pub(super) fn own_answer(
     rules: &BalanceRules,
     request: &Request<'_>,
     origin: &Origin,
-) -> Option<(Response, &'static str)> {
+) -> Option<OwnAnswer> {
     let configuration = rules.configuration();
     let (response, reason) = match configuration.answer_challenge(request) {
         Some(response) => (response, "a challenge of the authority"),
@@ -31,7 +68,7 @@ pub(super) fn own_answer(
             (response, if origin.is_secure() { MISDIRECTED } else { "the client uses no TLS" })
         }
     };
-    Some((response.closing(), reason))
+    Some(OwnAnswer { response: response.closing(), reason, entry: None })
 }
 
 /// Builds the exchange of a request: its relevant properties and the text for its backend.
@@ -40,14 +77,14 @@ pub(super) fn begin_exchange(
     log: &RequestLog,
     now: Instant,
     request: &Request<'_>,
-    origin: &Origin,
-) -> Result<Exchange, (u16, &'static str)> {
+    (origin, scratch): (&Origin, &mut Vec<u8>),
+) -> Result<Exchange, Unserved> {
     let settings = rules.settings();
     let loop_id = &rules.configuration().loop_id;
-    let asked =
-        forward::validate(request).map_err(|refusal| (refusal.status(), refusal.reason()))?;
+    let asked = forward::validate(request)
+        .map_err(|refusal| Unserved::Refused(refusal.status(), refusal.reason()))?;
     if forward::has_looped(request, loop_id) {
-        return Err((508, LOOPED));
+        return Err(Unserved::Refused(508, LOOPED));
     }
     let ip = origin.address().ip();
     let is_trusted = rules.trusts(ip);
@@ -56,6 +93,15 @@ pub(super) fn begin_exchange(
         true => forward::came_by_https(request),
         false => origin.is_secure(),
     };
+    let subject = Subject { client: Some(client), ..origin.subject() };
+    let mut names = None;
+    if let Some(sites) = &rules.configuration().sites {
+        let of = Variables { request, is_secure };
+        names = Some(route(sites, of, client, scratch).map_err(|(names, response, reason)| {
+            let entry = log.begin(request, subject, (names, None), now);
+            Unserved::Answered(Box::new(OwnAnswer { response, reason, entry }))
+        })?);
+    }
     let bound = forward::sticky_key(&settings.sticky, &settings.cookie_key, request, client);
     let facts = RequestFacts::new(request, asked.key().cloned(), client, bound, is_secure);
     let hop = forward::Hop {
@@ -75,7 +121,27 @@ pub(super) fn begin_exchange(
         head.truncate(head.len() - b"\r\n".len());
         head.extend_from_slice(format!("X-Request-ID: {id}\r\n\r\n").as_bytes());
     }
-    let subject = Subject { client: Some(client), ..origin.subject() };
-    let entry = log.begin(request, subject, id, now);
+    let entry = log.begin(request, subject, (names, id), now);
     Ok(Exchange::new(facts, head, host_at, entry, now))
+}
+
+/// The names for the log, the answer and the reason of a request that the balancer answers.
+type Unforwarded<'s> = (Option<&'s Arc<RuleNames>>, Response, &'static str);
+
+/// Returns the names of the route of a request that a pool answers.
+fn route<'s>(
+    sites: &'s Sites,
+    of: Variables<'_>,
+    client: IpAddr,
+    scratch: &mut Vec<u8>,
+) -> Result<&'s Arc<RuleNames>, Unforwarded<'s>> {
+    match sites.find(of.request, client, scratch) {
+        Ok(rule) => match rule.answer(of) {
+            None => Ok(&rule.names),
+            Some((response, reason)) => Err((Some(&rule.names), response, reason)),
+        },
+        Err(Unrouted { status, reason, names }) => {
+            Err((names, Response::error(status, reason), reason))
+        }
+    }
 }

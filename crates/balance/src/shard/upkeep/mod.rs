@@ -44,6 +44,15 @@ impl Meters {
         count(&mut self.metrics);
     }
 
+    /// Counts an answer of the balancer's own.
+    pub(super) fn count_own(&mut self, status: u16) {
+        match status {
+            500.. => self.metrics.backend_errors += 1,
+            400.. => self.metrics.client_errors += 1,
+            _ => {}
+        }
+    }
+
     /// Counts bytes that one side of a tunnel sent.
     #[inline]
     pub(super) fn count_tunnelled(&mut self, is_backend: bool, bytes: usize) {

@@ -1,0 +1,305 @@
+//! The tables of sites and their routes.
+
+use std::collections::BTreeMap;
+
+use throng_config::{Defaults, Draft, Key, Kind, Record, Records};
+
+use crate::site::{Matchers, RouteAction, RouteConfig, SiteConfig, Template, ValuePattern};
+
+/// The action of a request, of sites and routes alike.
+const POOL: Key = Key::new(
+    "pool",
+    Kind::Text("the name of a pool such as \"default\""),
+    "",
+    "pool whose backends answer",
+);
+const REDIRECT_TO: Key = Key::new(
+    "redirect.to",
+    Kind::Text("a URL such as \"https://${host}${uri}\""),
+    "",
+    "where clients are sent; with ${scheme}, ${host}, ${path}, ${query} and ${uri} of the request",
+);
+const REDIRECT_STATUS: Key =
+    Key::new("redirect.status", Kind::COUNT, "308", "301, 302, 303, 307 or 308");
+const RESPOND_STATUS: Key =
+    Key::new("respond.status", Kind::COUNT, "200", "status of the balancer's own answer");
+const RESPOND_TEXT: Key = Key::new(
+    "respond.text",
+    Kind::Text("a text such as \"ok\""),
+    "",
+    "its text, with the variables of redirect.to",
+);
+const PATHS: Kind = Kind::Word(&["strict", "raw"]);
+const NAME: Kind = Kind::Text("a name such as \"shop\"");
+const PATH: Kind = Kind::List(&Kind::Text("a path such as \"/ws\""));
+const VALUES: Kind = Kind::Map(&Kind::Text("a value such as \"v2*\""));
+
+pub(super) static SITES: Records = Records {
+    alias: Some("site"),
+    fields: &[
+        Key::new(
+            "hosts",
+            Kind::List(&Kind::Text("a host such as \"app.example.com\"")),
+            "",
+            "its hosts: names; *.example.com for names with one label more, **.example.com with \
+             any number; * for all that no other site has",
+        ),
+        Key::new("name", NAME, "", "its name in the log; if not set, its first host"),
+        POOL,
+        REDIRECT_TO,
+        REDIRECT_STATUS,
+        RESPOND_STATUS,
+        RESPOND_TEXT,
+        Key::new(
+            "paths",
+            PATHS,
+            "strict",
+            "paths that backends read in several ways: strict = 400 unless all readings lead to \
+             one route, raw = only the path as sent counts",
+        ),
+        Key::new("routes", Kind::Records(&ROUTES), "", "a route"),
+    ],
+    is_first_required: true,
+    parse: None,
+    defaults: Defaults::new(),
+    example: "a table such as { hosts = [\"app.example.com\"], pool = \"default\" }",
+};
+
+static ROUTES: Records = Records {
+    alias: Some("route"),
+    fields: &[
+        Key::new(
+            "path",
+            PATH,
+            "",
+            "its paths; a segment may be {name}, for any one, or at the end {*rest}, for the rest",
+        ),
+        Key::new(
+            "prefix",
+            PATH,
+            "",
+            "beginnings of its paths by whole segments: /api is for /api, /api/ and all below; \
+             without path and prefix, all paths",
+        ),
+        Key::new("name", NAME, "", "its name in the log; if not set, its first path or prefix"),
+        Key::new(
+            "methods",
+            Kind::List(&Kind::Text("a method such as \"GET\"")),
+            "",
+            "its methods; GET includes HEAD; if empty, all",
+        ),
+        Key::new("websocket", Kind::Switch, "", "only WebSocket handshakes, or only others"),
+        Key::new(
+            "header",
+            VALUES,
+            "",
+            "headers that it needs: a value, v2* for a beginning, * for any, empty for none",
+        ),
+        Key::new("cookie", VALUES, "", "cookies that it needs, as header"),
+        Key::new("query", VALUES, "", "parameters of the query that it needs, as header"),
+        Key::new(
+            "from",
+            Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\"")),
+            "",
+            "networks of its clients; if empty, all",
+        ),
+        POOL,
+        REDIRECT_TO,
+        REDIRECT_STATUS,
+        RESPOND_STATUS,
+        RESPOND_TEXT,
+        Key::new("paths", PATHS, "", "as of its site; if not set, the site's"),
+    ],
+    is_first_required: false,
+    parse: None,
+    defaults: Defaults::new(),
+    example: "a table such as { path = \"/ws\", pool = \"default\" }",
+};
+
+/// Reads all sites.
+pub(super) fn sites(draft: &Draft) -> Vec<SiteConfig> {
+    let site = |record: &Record<'_>| SiteConfig {
+        name: record.get("name"),
+        hosts: record.get("hosts"),
+        routes: record.records("routes").iter().map(route).collect(),
+        action: action(record),
+        paths: record.parse("paths").unwrap_or_default(),
+    };
+    draft.records("sites").iter().map(site).collect()
+}
+
+fn route(record: &Record<'_>) -> RouteConfig {
+    let values = |field| {
+        let values: BTreeMap<String, String> = record.get(field);
+        let pair = |(name, value): (_, String)| (name, ValuePattern::from(value.as_str()));
+        values.into_iter().map(pair).collect()
+    };
+    RouteConfig {
+        name: record.get("name"),
+        path: record.get("path"),
+        prefix: record.get("prefix"),
+        matchers: Matchers {
+            methods: record.get("methods"),
+            websocket: record.get("websocket"),
+            header: values("header"),
+            cookie: values("cookie"),
+            query: values("query"),
+            from: record.parse_list("from"),
+        },
+        action: action(record),
+        paths: record.parse("paths"),
+    }
+}
+
+/// Reads what happens to the requests of a site or route.
+fn action(record: &Record<'_>) -> Option<RouteAction> {
+    let is_there = ["pool", "redirect", "respond"].map(|name| record.has_section(name));
+    let status = |field| u16::try_from(record.get::<u32>(field)).unwrap_or(u16::MAX);
+    match is_there {
+        [true, false, false] => Some(RouteAction::Pool(record.get("pool"))),
+        [false, true, false] => {
+            if !record.is_set("redirect.to") {
+                let remedy = "its target is missing: add to = \"https://${host}${uri}\"";
+                record.wrong_field("redirect", remedy);
+            }
+            let to = record.parse("redirect.to")?;
+            Some(RouteAction::Redirect { to, status: status("redirect.status") })
+        }
+        [false, false, true] => {
+            let text: Option<Template> = record.parse("respond.text");
+            let text = text.unwrap_or_default();
+            Some(RouteAction::Respond { status: status("respond.status"), text })
+        }
+        [false, false, false] => None,
+        _ => {
+            record.wrong("it has one of pool, redirect and respond: drop the others");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Config;
+    use crate::site::{Matchers, Paths, RouteAction, RouteConfig, SiteConfig, ValuePattern};
+
+    /// The message for `text` in a file with backends.
+    fn message(text: &str) -> String {
+        let text = format!("backends = [\"127.0.0.1:9001\"]\n{text}");
+        Config::parse(&text, "b.toml").unwrap_err().to_string()
+    }
+
+    #[test]
+    fn sites_are_read_from_tables_and_lists() {
+        let tables = "[[site]]\nhosts = [\"a.example\", \"*.a.example\"]\nname = \"a\"\n\
+                      pool = \"default\"\npaths = \"raw\"\n[[site.route]]\npath = \"/ws\"\n\
+                      methods = \"GET\"\nwebsocket = true\ncookie = { beta = \"\" }\n\
+                      query.v = \"2*\"\nfrom = [\"10.0.0.0/8\"]\n[site.route.header]\nX-A = \"1\"\n\
+                      [[site.route]]\nprefix = [\"/old\", \"/older\"]\nredirect.to = \"/new\"\n\
+                      redirect.status = 301\n[[site.route]]\nrespond.text = \"no\"\n\
+                      respond.status = 403\npaths = \"strict\"\n";
+        let lists = "sites = [{ hosts = [\"a.example\", \"*.a.example\"], name = \"a\", pool = \
+                     \"default\", paths = \"raw\", routes = [{ path = [\"/ws\"], methods = \
+                     [\"GET\"], websocket = true, header = { X-A = \"1\" }, cookie.beta = \"\", \
+                     query = { v = \"2*\" }, from = \"10.0.0.0/8\" }, { prefix = [\"/old\", \
+                     \"/older\"], redirect = { to = \"/new\", status = 301 } }, { respond = { text \
+                     = \"no\", status = 403 }, paths = \"strict\" }] }]\n";
+        let value = |name: &str, text: &str| vec![(name.to_owned(), ValuePattern::from(text))];
+        let texts = |texts: &[&str]| texts.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        let expected = SiteConfig {
+            name: Some("a".to_owned()),
+            hosts: texts(&["a.example", "*.a.example"]),
+            action: Some(RouteAction::Pool("default".to_owned())),
+            paths: Paths::Raw,
+            routes: vec![
+                RouteConfig {
+                    path: texts(&["/ws"]),
+                    matchers: Matchers {
+                        methods: texts(&["GET"]),
+                        websocket: Some(true),
+                        header: value("X-A", "1"),
+                        cookie: value("beta", ""),
+                        query: value("v", "2*"),
+                        from: vec!["10.0.0.0/8".parse().unwrap()],
+                    },
+                    ..RouteConfig::default()
+                },
+                RouteConfig {
+                    prefix: texts(&["/old", "/older"]),
+                    action: Some(RouteAction::Redirect {
+                        to: "/new".parse().unwrap(),
+                        status: 301,
+                    }),
+                    ..RouteConfig::default()
+                },
+                RouteConfig {
+                    action: Some(RouteAction::Respond { text: "no".parse().unwrap(), status: 403 }),
+                    paths: Some(Paths::Strict),
+                    ..RouteConfig::default()
+                },
+            ],
+        };
+        for text in [tables, lists] {
+            let text = format!("backends = [\"127.0.0.1:9001\"]\n{text}");
+            let config = Config::parse(&text, "b.toml").unwrap();
+            assert_eq!(config.sites, std::slice::from_ref(&expected), "{text}");
+        }
+        assert!(
+            Config::parse("backends = [\"127.0.0.1:9001\"]", "b.toml").unwrap().sites.is_empty()
+        );
+    }
+
+    #[test]
+    fn mistakes_have_their_place() {
+        for (text, expected) in [
+            ("[[site]]\n", "b.toml:2:1: sites[0] is [[site]]: its hosts is missing"),
+            ("[[site]]\nhosts = [\"a b\"]\n", "b.toml:3:10: sites[0].hosts[0] is \"a b\": several"),
+            (
+                "[[site]]\nhosts = \"a\"\n[[site]]\nhosts = [\"b\", \"A\"]\n",
+                "b.toml:5:15: sites[1].hosts[1] is \"A\": sites[0] has it already",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\npool = \"b\"\n",
+                "b.toml:4:8: sites[0].pool is \"b\": there is no pool of this name: write one of \
+                 default",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\npool = \"default\"\nredirect.to = \"/\"\n",
+                "it has one of pool, redirect and respond",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\nredirect = { status = 301 }\n",
+                "sites[0].redirect is 301: its target is missing",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\nredirect.to = \"b\"\n",
+                "b.toml:4:15: sites[0].redirect.to is \"b\": begin with https://",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\nrespond.status = 99\n",
+                "b.toml:4:18: sites[0].respond.status is 99: write 200 to 599",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\n[[site.route]]\nprefix = \"/a/\"\n",
+                "b.toml:5:10: sites[0].routes[0].prefix[0] is \"/a/\": a prefix is for whole \
+                 segments: write \"/a\"",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\n[[site.route]]\nfrom = \"all\"\n",
+                "sites[0].routes[0].from[0] is \"all\": 'all' is not a network",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\n[[site.route]]\npth = \"/\"\n",
+                "sites[0].routes[0].pth is an unknown key: did you mean path?",
+            ),
+        ] {
+            let message = message(text);
+            assert!(message.contains(expected), "{text}: {message}");
+        }
+        let none = "[[site]]\nhosts = \"a\"\n[[site.route]]\npath = \"/\"\n";
+        let message = Config::parse(none, "b.toml").unwrap_err().to_string();
+        assert!(message.contains("sites[0].routes[0]"), "{message}");
+        let own = "[[site]]\nhosts = \"a\"\nrespond.text = \"a\"\n";
+        assert!(Config::parse(own, "b.toml").is_ok());
+    }
+}

@@ -1,0 +1,291 @@
+//! From configured sites to the form in which requests are looked up.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use throng_http::{Router, Status, param_names};
+use throng_proto::ws::handshake::is_token;
+
+use super::config::{Paths, RouteAction, RouteConfig, SiteConfig};
+use super::hosts::HostMistake;
+use super::matchers::Matchers;
+use super::{MAX_ROUTES, MAX_SITES, RuleAction, RuleNames, Site, SiteRule, Sites};
+
+/// A mistake in the sites.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SiteMistake {
+    /// The setting, such as `sites[0].hosts[1]`.
+    pub(crate) key: String,
+    /// Its value.
+    pub(crate) value: String,
+    pub(crate) remedy: String,
+}
+
+/// The pattern of a rule: in its form for the router; whether it comes from a prefix, which counts
+/// after a path with the same pattern; and the rule.
+type Pattern = (String, bool, u32);
+
+/// The pools that routes may name, and the mistakes so far.
+struct Compiler<'p> {
+    pools: BTreeSet<&'p str>,
+    /// The pool of the top-level backends, the action of sites without one.
+    top: Option<RouteAction>,
+    mistakes: Vec<SiteMistake>,
+}
+
+impl Sites {
+    /// Compiles sites. `pools`: the names of the pools; `has_backends`: one of them,
+    /// `default`, has the top-level backends, which also serve all hosts without a site.
+    ///
+    /// # Errors
+    /// All mistakes.
+    pub(crate) fn compile<'p>(
+        configured: &[SiteConfig],
+        pools: impl IntoIterator<Item = &'p str>,
+        has_backends: bool,
+    ) -> Result<Self, Vec<SiteMistake>> {
+        let pools = pools.into_iter().collect();
+        let top = has_backends.then(|| RouteAction::Pool(DEFAULT_POOL.to_owned()));
+        let mut compiler = Compiler { pools, top, mistakes: Vec::new() };
+        let mut sites = Self::default();
+        let routes: usize = configured.iter().map(|site| site.routes.len()).sum();
+        if configured.len() > MAX_SITES || routes > MAX_ROUTES {
+            let value = format!("a list of {} with {routes} routes", configured.len());
+            let remedy = format!("{MAX_SITES} sites and {MAX_ROUTES} routes are the most");
+            compiler.add("sites".to_owned(), value, remedy);
+            return Err(compiler.mistakes);
+        }
+        for (at, site) in (0..).zip(configured) {
+            compiler.add_hosts(&mut sites, at, site);
+            let compiled = compiler.site(&format!("sites[{at}]"), site);
+            sites.sites.push(compiled);
+        }
+        if has_backends && !sites.hosts.has_others() {
+            // As without sites: the paths of these hosts are not looked at.
+            let at = sites.sites.len() as u16;
+            let others = SiteConfig { paths: Paths::Raw, ..SiteConfig::default() };
+            sites.sites.push(compiler.site("backends", &others));
+            // A pattern that no other site has.
+            let _ = sites.hosts.add("*", at);
+        }
+        if compiler.mistakes.is_empty() { Ok(sites) } else { Err(compiler.mistakes) }
+    }
+}
+
+/// The name of the pool of top-level backends.
+pub(crate) const DEFAULT_POOL: &str = "default";
+
+impl Compiler<'_> {
+    fn add(&mut self, key: String, value: impl Into<String>, remedy: impl Into<String>) {
+        self.mistakes.push(SiteMistake { key, value: value.into(), remedy: remedy.into() });
+    }
+
+    fn add_hosts(&mut self, sites: &mut Sites, at: u16, site: &SiteConfig) {
+        if site.hosts.is_empty() {
+            let remedy = "write its hosts, for example [\"app.example.com\"], or [\"*\"] for all \
+                          that no other site has";
+            self.add(format!("sites[{at}].hosts"), "empty", remedy);
+        }
+        for (index, host) in site.hosts.iter().enumerate() {
+            let remedy = match sites.hosts.add(host, at) {
+                Ok(()) => continue,
+                Err(HostMistake::Invalid(remedy)) => remedy,
+                Err(HostMistake::TakenBy(first)) => {
+                    format!("sites[{first}] has it already: give it to one of the two")
+                }
+            };
+            self.add(format!("sites[{at}].hosts[{index}]"), format!("{host:?}"), remedy);
+        }
+    }
+
+    fn site(&mut self, key: &str, site: &SiteConfig) -> Site {
+        let first = || site.hosts.first().map_or("*", String::as_str);
+        let name: Arc<str> = site.name.as_deref().unwrap_or_else(first).into();
+        let names = |route: &str| RuleNames {
+            site: Arc::clone(&name),
+            route: route.into(),
+            pool: Box::default(),
+        };
+        let (mut rules, mut patterns) = (Vec::new(), Vec::new());
+        let own_action = site.action.clone().or_else(|| self.top.clone());
+        for (at, route) in site.routes.iter().enumerate() {
+            let key = format!("{key}.routes[{at}]");
+            self.patterns(&key, route, rules.len() as u32, &mut patterns);
+            self.matchers(&key, &route.matchers);
+            let Some(action) = route.action.as_ref().or(own_action.as_ref()) else {
+                let remedy = "write what happens to its requests: pool, redirect or respond, here \
+                              or in its site";
+                self.add(key, "incomplete", remedy);
+                continue;
+            };
+            let first = || route.path.iter().chain(&route.prefix).next().map_or("/", |it| it);
+            let names = names(route.name.as_deref().unwrap_or_else(first));
+            let is_raw = route.paths.unwrap_or(site.paths) == Paths::Raw;
+            rules.push(self.rule(&key, names, action, (&route.matchers, is_raw)));
+        }
+        let own = own_action.map(|action| {
+            let is_raw = site.paths == Paths::Raw;
+            rules.push(self.rule(key, names(""), &action, (&Matchers::default(), is_raw)));
+            rules.len() as u32 - 1
+        });
+        let has_raw = rules.iter().any(|rule| rule.is_raw);
+        let (router, runs) = router(patterns);
+        Site { router, runs, rules, own, has_raw, names: Arc::new(names("")) }
+    }
+
+    fn rule(
+        &mut self,
+        key: &str,
+        mut names: RuleNames,
+        action: &RouteAction,
+        (matchers, is_raw): (&Matchers, bool),
+    ) -> SiteRule {
+        let action = match action.clone() {
+            RouteAction::Pool(pool) => {
+                if !self.pools.contains(&*pool) {
+                    let remedy = self.pool_remedy();
+                    self.add(format!("{key}.pool"), format!("{pool:?}"), remedy);
+                }
+                names.pool = pool.into();
+                RuleAction::Pool
+            }
+            RouteAction::Redirect { to, status } => {
+                let is_one = matches!(status, 301 | 302 | 303 | 307 | 308);
+                let remedy = "write 301, 302, 303, 307 or 308";
+                let status = self.status(&format!("{key}.redirect.status"), status, is_one, remedy);
+                RuleAction::Redirect { to, status }
+            }
+            RouteAction::Respond { status, text } => {
+                let is_one = (200..600).contains(&status);
+                let remedy = "write 200 to 599";
+                let status = self.status(&format!("{key}.respond.status"), status, is_one, remedy);
+                RuleAction::Respond { status, text }
+            }
+        };
+        SiteRule { names: Arc::new(names), action, matchers: matchers.clone(), is_raw }
+    }
+
+    fn pool_remedy(&self) -> String {
+        if self.pools.is_empty() {
+            return "there is no pool: write backends, which are the pool \"default\"".to_owned();
+        }
+        let names: Vec<&str> = self.pools.iter().take(20).copied().collect();
+        format!("there is no pool of this name: write one of {}", names.join(", "))
+    }
+
+    fn status(&mut self, key: &str, status: u16, is_valid: bool, remedy: &str) -> Status {
+        if !is_valid {
+            self.add(key.to_owned(), status.to_string(), remedy);
+            return Status::OK;
+        }
+        Status::new(status)
+    }
+
+    /// Adds the patterns of a route.
+    fn patterns(&mut self, key: &str, route: &RouteConfig, rule: u32, out: &mut Vec<Pattern>) {
+        if route.path.is_empty() && route.prefix.is_empty() {
+            out.push((numbered("/{*rest}"), true, rule));
+        }
+        for (at, path) in route.path.iter().enumerate() {
+            match path_pattern(path) {
+                Ok(pattern) => out.push((pattern, false, rule)),
+                Err(remedy) => self.add(format!("{key}.path[{at}]"), format!("{path:?}"), remedy),
+            }
+        }
+        for (at, prefix) in route.prefix.iter().enumerate() {
+            if let Some(remedy) = prefix_mistake(prefix) {
+                self.add(format!("{key}.prefix[{at}]"), format!("{prefix:?}"), remedy);
+                continue;
+            }
+            let whole = prefix.trim_end_matches('/');
+            if !whole.is_empty() {
+                out.push((whole.to_owned(), true, rule));
+            }
+            out.push((numbered(&format!("{whole}/{{*rest}}")), true, rule));
+        }
+    }
+
+    fn matchers(&mut self, key: &str, matchers: &Matchers) {
+        for (at, method) in matchers.methods.iter().enumerate().filter(|(_, it)| !is_token(it)) {
+            let remedy = "write a method such as \"GET\"";
+            self.add(format!("{key}.methods[{at}]"), format!("{method:?}"), remedy);
+        }
+        for (name, _) in &matchers.header {
+            let remedy = match name.eq_ignore_ascii_case("host") {
+                true => "hosts are the site's: write another [[site]] with hosts",
+                false if is_token(name) => continue,
+                false => "write the name of a header such as \"X-Canary\"",
+            };
+            self.add(format!("{key}.header"), format!("{name:?}"), remedy);
+        }
+    }
+}
+
+/// Builds the router of a site. In the order of their segments, patterns are appended to the nodes
+/// of the tree: in another order, many siblings would be moved for each.
+fn router(mut patterns: Vec<Pattern>) -> (Router<u32>, Vec<Box<[u32]>>) {
+    let order = |one: &Pattern, other: &Pattern| {
+        let segments = one.0.split('/').cmp(other.0.split('/'));
+        segments.then_with(|| (one.1, one.2).cmp(&(other.1, other.2)))
+    };
+    patterns.sort_unstable_by(order);
+    let (mut router, mut runs) = (Router::new(), Vec::new());
+    for run in patterns.chunk_by(|one, other| one.0 == other.0) {
+        // Patterns were checked, and are different.
+        if router.add_any(&run[0].0, runs.len() as u32).is_ok() {
+            runs.push(run.iter().map(|(_, _, rule)| *rule).collect());
+        }
+    }
+    (router, runs)
+}
+
+/// Returns a path's pattern in its form for the router. The error is the remedy.
+fn path_pattern(path: &str) -> Result<String, String> {
+    if let Some(remedy) = text_mistake(path) {
+        return Err(remedy);
+    }
+    param_names(path).map_err(|error| error.to_string())?;
+    Ok(numbered(path))
+}
+
+/// Returns a valid pattern with numbers for names: the names of two routes may differ.
+fn numbered(pattern: &str) -> String {
+    let number = |(at, segment): (usize, &str)| match segment.as_bytes() {
+        [b'{', b'*', ..] => format!("/{{*{at}}}"),
+        [b'{', ..] => format!("/{{{at}}}"),
+        _ => format!("/{segment}"),
+    };
+    pattern.split('/').skip(1).enumerate().map(number).collect()
+}
+
+/// Returns the remedy of a prefix that is not valid.
+fn prefix_mistake(prefix: &str) -> Option<String> {
+    if prefix.contains(['{', '}']) {
+        let path = format!("{}/{{*rest}}", prefix.trim_end_matches('/'));
+        return Some(format!("a prefix has no parameters: write path = {path:?}"));
+    }
+    if !prefix.starts_with('/') {
+        return Some(format!("a path begins with a slash: write {:?}", format!("/{prefix}")));
+    }
+    if prefix.len() > 1 && prefix.ends_with('/') {
+        let whole = prefix.trim_end_matches('/');
+        let whole = if whole.is_empty() { "/" } else { whole };
+        return Some(format!("a prefix is for whole segments: write {whole:?}"));
+    }
+    text_mistake(prefix)
+}
+
+/// Returns the remedy of a path that no request has.
+fn text_mistake(path: &str) -> Option<String> {
+    if let Some((before, _)) = path.split_once(['?', '#']) {
+        return Some(format!(
+            "a path ends before its query: write {before:?}, and query = {{ ... }}"
+        ));
+    }
+    match throng_http::percent::decode_path(path) {
+        Ok(decoded) if decoded != path => {
+            Some(format!("paths are compared decoded: write {decoded:?}"))
+        }
+        _ => None,
+    }
+}

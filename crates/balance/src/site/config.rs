@@ -1,0 +1,86 @@
+//! Sites as they are configured.
+
+use std::str::FromStr;
+
+use super::matchers::Matchers;
+use super::template::{RedirectTarget, Template};
+
+/// A site: the hosts of requests, and the routes among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteConfig {
+    /// Its name in the log. Default: its first host.
+    pub name: Option<String>,
+    /// Its hosts: names, `*.` and a domain for names with one label more, `**.` and a domain for
+    /// names with one or several more, `*` for all others.
+    pub hosts: Vec<String>,
+    /// Its routes.
+    pub routes: Vec<RouteConfig>,
+    /// The action of requests without a route, and the default of routes. Default: the pool of
+    /// the top-level backends if there are any, otherwise 404.
+    pub action: Option<RouteAction>,
+    /// The treatment of ambiguous paths.
+    pub paths: Paths,
+}
+
+/// A route: requests with one of these paths, for which all conditions hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RouteConfig {
+    /// Its name in the log. Default: its first path or prefix.
+    pub name: Option<String>,
+    /// Paths: patterns in which a whole segment may be `{name}`, for any one segment, or at the end
+    /// `{*rest}`, for the rest.
+    pub path: Vec<String>,
+    /// Beginnings of paths by whole segments: `/api` is for `/api`, `/api/` and all below. Without
+    /// a path and a prefix, the route is for all paths.
+    pub prefix: Vec<String>,
+    /// Conditions beside the path.
+    pub matchers: Matchers,
+    /// The action of its requests. Default: the action of its site.
+    pub action: Option<RouteAction>,
+    /// The treatment of ambiguous paths. Default: the site's.
+    pub paths: Option<Paths>,
+}
+
+/// The action of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RouteAction {
+    /// A backend of the pool with this name answers it.
+    Pool(String),
+    /// The client is sent elsewhere.
+    Redirect {
+        /// The target.
+        to: RedirectTarget,
+        /// 301, 302, 303, 307 or 308.
+        status: u16,
+    },
+    /// The balancer answers it.
+    Respond {
+        /// 200 to 599.
+        status: u16,
+        /// Plain text.
+        text: Template,
+    },
+}
+
+/// The treatment of paths that backends are known to read in several ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Paths {
+    /// Each reading must lead to the same route, and no segment may be `.` or `..`; otherwise the
+    /// answer is 400.
+    #[default]
+    Strict,
+    /// Only the path as sent counts, without decoding.
+    Raw,
+}
+
+impl FromStr for Paths {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "strict" => Ok(Self::Strict),
+            "raw" => Ok(Self::Raw),
+            _ => Err("write \"strict\" or \"raw\""),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Explanations of lookups, for operators.
+
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+use throng_http::Match;
+use throng_proto::http1::Request;
+
+use super::readings;
+use super::template::Variables;
+use super::{RuleAction, Site, SiteRule, Sites, Unrouted};
+
+/// The route of a request, and why the other routes of its site are not.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// The site of its host.
+    pub site: Option<String>,
+    /// The route; `None` for the action of the site itself.
+    pub route: Option<String>,
+    /// The pool that answers it.
+    pub pool: Option<String>,
+    /// The status of the balancer's own answer.
+    pub status: Option<u16>,
+    /// The target of a redirection.
+    pub location: Option<String>,
+    /// Why the balancer answers; empty if a pool does.
+    pub reason: &'static str,
+    /// The ways in which backends are known to read the path, if there are several.
+    pub readings: Vec<Reading>,
+    /// The other routes whose path it has.
+    pub others: Vec<OtherRoute>,
+    /// The number of routes of the site with other paths.
+    pub elsewhere: usize,
+}
+
+/// A way in which backends are known to read a path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reading {
+    /// The path.
+    pub path: String,
+    /// The name of its route, `-` for the site's own action; `None`: it has none.
+    pub route: Option<String>,
+}
+
+/// A route that a request does not take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OtherRoute {
+    /// Its name.
+    pub route: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl Sites {
+    /// Explains the lookup of a request from a client.
+    pub(crate) fn explain(&self, of: Variables<'_>, client: IpAddr) -> Explanation {
+        let request = of.request;
+        let found = self.find(request, client, &mut Vec::new());
+        let site = self.site_of(request);
+        let mut explanation = Explanation {
+            site: site.map(|site| site.names.site.to_string()),
+            readings: site.map_or(Vec::new(), |site| site.read(request, client)),
+            ..Explanation::default()
+        };
+        match &found {
+            Ok(rule) => explanation.choose(rule, of),
+            Err(Unrouted { status, reason, .. }) => {
+                (explanation.status, explanation.reason) = (Some(status.code()), reason);
+            }
+        }
+        let chosen = found.ok();
+        if let Some(site) = site {
+            (explanation.others, explanation.elsewhere) = site.others(request, client, chosen);
+        }
+        explanation
+    }
+}
+
+impl Explanation {
+    /// The balancer refuses the request.
+    pub(crate) fn refused(status: u16, reason: &'static str) -> Self {
+        Self { status: Some(status), reason, ..Self::default() }
+    }
+
+    fn choose(&mut self, rule: &SiteRule, of: Variables<'_>) {
+        let name = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
+        (self.route, self.pool) = (name(&rule.names.route), name(&rule.names.pool));
+        if let Some((response, reason)) = rule.answer(of) {
+            (self.status, self.reason) = (Some(response.status().code()), reason);
+        }
+        if let RuleAction::Redirect { to, .. } = &rule.action {
+            self.location = to.render(of);
+        }
+    }
+}
+
+impl Site {
+    /// Returns the readings of an ambiguous path with their routes.
+    fn read(&self, request: &Request<'_>, client: IpAddr) -> Vec<Reading> {
+        let mut all = Vec::new();
+        if readings::is_plain(request.path()) {
+            return all;
+        }
+        // The reason of a refusal is in the verdict.
+        let _ = readings::for_each_reading(request.path(), &mut Vec::new(), |path| {
+            let found = self.look_up(request, path, client).ok().flatten();
+            let name = |rule: u32| match &*self.rules[rule as usize].names.route {
+                "" => "-".to_owned(),
+                name => name.to_owned(),
+            };
+            all.push(Reading { path: path.to_owned(), route: found.map(name) });
+            ControlFlow::<()>::Continue(())
+        });
+        if all.len() < 2 { Vec::new() } else { all }
+    }
+
+    /// Returns the other routes whose path a request has, and the number of the rest.
+    fn others(
+        &self,
+        request: &Request<'_>,
+        client: IpAddr,
+        chosen: Option<&SiteRule>,
+    ) -> (Vec<OtherRoute>, usize) {
+        let (mut others, mut elsewhere) = (Vec::new(), 0);
+        let routes = (0..).zip(&self.rules).filter(|(at, _)| Some(*at) != self.own);
+        for (at, rule) in routes {
+            if chosen.is_some_and(|chosen| std::ptr::eq(chosen, rule)) {
+                continue;
+            }
+            let has_rule = |run: u32| self.runs[run as usize].contains(&at);
+            let found = self.router.find_if(request.method(), request.path(), has_rule);
+            if !matches!(found, Match::Found { .. }) {
+                elsewhere += 1;
+                continue;
+            }
+            let why = match rule.matchers.mismatch(request, client) {
+                Some(mismatch) => mismatch.to_string(),
+                None => "another route is more specific, or before it".to_owned(),
+            };
+            others.push(OtherRoute { route: rule.names.route.to_string(), why });
+        }
+        (others, elsewhere)
+    }
+}

@@ -1,0 +1,223 @@
+//! Sites: from a request to its route, by host, path and further conditions.
+//!
+//! Nothing here depends on the order of sites and routes in a file, except between routes with the
+//! same pattern of paths.
+
+mod compile;
+mod config;
+mod explain;
+mod hosts;
+mod matchers;
+mod readings;
+mod template;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use throng_http::{Match, Response, Router, Status};
+use throng_proto::http1::Request;
+
+pub(crate) use compile::{DEFAULT_POOL, SiteMistake};
+pub use config::{Paths, RouteAction, RouteConfig, SiteConfig};
+pub use explain::{Explanation, OtherRoute, Reading};
+use hosts::Hosts;
+pub use matchers::{Matchers, ValuePattern};
+pub(crate) use template::Variables;
+pub use template::{RedirectTarget, Template};
+
+/// The most sites.
+pub(crate) const MAX_SITES: usize = 4096;
+/// The most routes of all sites together.
+pub(crate) const MAX_ROUTES: usize = 65_535;
+
+/// The reason of a refusal: backends that read the path differently would serve another route.
+const AMBIGUOUS: &str = "two readings of this path lead to different routes";
+/// The reason of a refusal: no reading at all.
+const BAD_PATH: &str = "the path has an invalid encoding";
+
+/// All sites in the form in which requests are looked up. It does not change.
+#[derive(Debug, Default)]
+pub struct Sites {
+    hosts: Hosts,
+    sites: Vec<Site>,
+}
+
+/// A site. Its routes with the same pattern of paths are a run, in the order in which they are
+/// tried.
+#[derive(Debug)]
+struct Site {
+    router: Router<u32>,
+    runs: Vec<Box<[u32]>>,
+    rules: Vec<SiteRule>,
+    /// The rule of requests without a route, which has no pattern.
+    own: Option<u32>,
+    /// Whether a rule takes paths as they were sent.
+    has_raw: bool,
+    /// Its name, without a route.
+    names: Arc<RuleNames>,
+}
+
+/// A route.
+#[derive(Debug)]
+pub(crate) struct SiteRule {
+    pub(crate) names: Arc<RuleNames>,
+    pub(crate) action: RuleAction,
+    matchers: Matchers,
+    is_raw: bool,
+}
+
+/// The names of a route for the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RuleNames {
+    pub(crate) site: Arc<str>,
+    /// Empty for the site's own rule.
+    pub(crate) route: Box<str>,
+    /// Empty if the balancer answers.
+    pub(crate) pool: Box<str>,
+}
+
+/// The action of a route.
+#[derive(Debug)]
+pub(crate) enum RuleAction {
+    /// A backend answers.
+    Pool,
+    Redirect {
+        to: RedirectTarget,
+        status: Status,
+    },
+    Respond {
+        status: Status,
+        text: Template,
+    },
+}
+
+/// The reason why a request has no route: no site has its host, no route of its site the path, or
+/// the path is refused.
+#[derive(Debug)]
+pub(crate) struct Unrouted<'s> {
+    /// 404 or 400.
+    pub(crate) status: Status,
+    pub(crate) reason: &'static str,
+    /// The site, if one has the host.
+    pub(crate) names: Option<&'s Arc<RuleNames>>,
+}
+
+impl Sites {
+    /// Returns the route of a request of a client. `scratch`: memory for readings of the path, only
+    /// used for ambiguous paths.
+    pub(crate) fn find(
+        &self,
+        request: &Request<'_>,
+        client: IpAddr,
+        scratch: &mut Vec<u8>,
+    ) -> Result<&SiteRule, Unrouted<'_>> {
+        let Some(site) = self.site_of(request) else {
+            let reason = "no site has this host";
+            return Err(Unrouted { status: Status::NOT_FOUND, reason, names: None });
+        };
+        let (status, reason) = match site.find(request, client, scratch) {
+            Ok(Some(rule)) => return Ok(&site.rules[rule as usize]),
+            Ok(None) => (Status::NOT_FOUND, "no route has this path"),
+            Err(reason) => (Status::BAD_REQUEST, reason),
+        };
+        Err(Unrouted { status, reason, names: Some(&site.names) })
+    }
+
+    fn site_of(&self, request: &Request<'_>) -> Option<&Site> {
+        self.hosts.find(request.host()).map(|at| &self.sites[usize::from(at)])
+    }
+}
+
+impl Site {
+    /// Returns the index of a request's rule.
+    fn find(
+        &self,
+        request: &Request<'_>,
+        client: IpAddr,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<u32>, &'static str> {
+        let path = request.path();
+        if readings::is_plain(path) {
+            return self.look_up(request, path, client);
+        }
+        if self.has_raw {
+            let found = self.look_up_as_sent(request, client);
+            if found.is_some_and(|rule| self.rules[rule as usize].is_raw) {
+                return Ok(found);
+            }
+        }
+        let mut first = None;
+        let differs = readings::for_each_reading(path, scratch, |reading| {
+            match self.look_up(request, reading, client) {
+                Err(reason) => ControlFlow::Break(reason),
+                Ok(found) if *first.get_or_insert(found) == found => ControlFlow::Continue(()),
+                Ok(_) => ControlFlow::Break(AMBIGUOUS),
+            }
+        })?;
+        differs.map_or(Ok(first.flatten()), Err)
+    }
+
+    /// Returns the rule of one reading.
+    fn look_up(
+        &self,
+        request: &Request<'_>,
+        path: &str,
+        client: IpAddr,
+    ) -> Result<Option<u32>, &'static str> {
+        let found = Cell::new(None);
+        let admits = |run| self.admits(run, request, client, &found);
+        match self.router.find_if(request.method(), path, admits) {
+            Match::BadPath => Err(BAD_PATH),
+            Match::Found { .. } => Ok(found.get()),
+            _ => Ok(self.own),
+        }
+    }
+
+    fn look_up_as_sent(&self, request: &Request<'_>, client: IpAddr) -> Option<u32> {
+        let found = Cell::new(None);
+        let admits = |run| self.admits(run, request, client, &found);
+        let path = request.path();
+        match self.router.find_as_sent(request.method(), path, admits) {
+            Match::Found { .. } => found.get(),
+            _ => self.own,
+        }
+    }
+
+    /// Records the first rule of a run whose conditions hold.
+    fn admits(
+        &self,
+        run: u32,
+        request: &Request<'_>,
+        client: IpAddr,
+        found: &Cell<Option<u32>>,
+    ) -> bool {
+        let holds =
+            |rule: &&u32| self.rules[**rule as usize].matchers.mismatch(request, client).is_none();
+        let first = self.runs[run as usize].iter().find(holds);
+        found.set(first.copied());
+        first.is_some()
+    }
+}
+
+impl SiteRule {
+    /// Returns the balancer's own answer and the reason for the log; `None` if a pool answers.
+    pub(crate) fn answer(&self, of: Variables<'_>) -> Option<(Response, &'static str)> {
+        let no_host = || Response::error(Status::BAD_REQUEST, "this route needs a Host");
+        Some(match &self.action {
+            RuleAction::Pool => return None,
+            RuleAction::Redirect { to, status } => {
+                let header = |target| Response::new(*status).header("Location", target).ok();
+                (to.render(of).and_then(header).unwrap_or_else(no_host), "the route redirects")
+            }
+            RuleAction::Respond { status, text } => {
+                let text = text.render(of);
+                let response = text.map(|text| Response::new(*status).with_text(text));
+                (response.unwrap_or_else(no_host), "the route responds")
+            }
+        })
+    }
+}

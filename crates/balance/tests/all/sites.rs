@@ -1,0 +1,263 @@
+//! Sites: requests go by their host and path to the backends, or are answered.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throng_balance::{Access, AccessDetail, AccessLog, Balancer, Config};
+use throng_testkit::eventually;
+
+use crate::support::{Peer, Scripted, upgrade};
+
+/// The records of requests: status, path, site, route, pool and reason.
+#[derive(Debug, Default)]
+struct Log(Mutex<Vec<String>>);
+
+impl AccessLog for Log {
+    fn detail(&self) -> AccessDetail {
+        AccessDetail::All
+    }
+
+    fn record(&self, access: &Access<'_>) {
+        let Access { status, path, site, route, pool, reason, .. } = access;
+        let names = [path, site, route, pool].map(|name| name.unwrap_or("-"));
+        let status = status.unwrap_or_default();
+        let text = format!("{status} {} {reason}", names.join(" "));
+        self.0.lock().unwrap().push(text.trim_end().to_owned());
+    }
+}
+
+/// A balancer, which ends with it.
+struct Running(Balancer, Arc<Log>);
+
+impl Running {
+    fn start(text: &str) -> Self {
+        let text = format!("listen = \"127.0.0.1:0\"\nshards = 1\n{text}");
+        let log = Arc::<Log>::default();
+        let access: Arc<dyn AccessLog> = log.clone();
+        let config = Config::parse(&text, "b.toml").unwrap();
+        Self(Balancer::start_with_access_log(config, access).unwrap(), log)
+    }
+
+    fn connect(&self) -> Peer {
+        Peer::new(TcpStream::connect(self.0.addresses()[0]).unwrap())
+    }
+
+    fn until_logged(&self, text: &str) {
+        eventually("the log has the request", || {
+            self.1.0.lock().unwrap().iter().any(|line| line == text)
+        });
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let ended = self.0.shut_down(Duration::ZERO, Duration::ZERO);
+        if !std::thread::panicking() {
+            ended.unwrap();
+        }
+    }
+}
+
+fn get(host: &str, path: &str) -> Vec<u8> {
+    format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
+}
+
+fn sites(backend: SocketAddr) -> String {
+    format!(
+        "backends = [\"{backend}\"]\n\
+         [[site]]\nhosts = [\"a.example\"]\nname = \"shop\"\n\
+         [[site.route]]\npath = \"/healthz\"\nrespond.text = \"ok\"\n\
+         [[site.route]]\nprefix = \"/old\"\nredirect.to = \"https://${{host}}/new${{uri}}\"\n\
+         [[site.route]]\npath = \"/chat\"\nwebsocket = true\nname = \"ws\"\n\
+         [[site.route]]\nprefix = \"/closed\"\nrespond.status = 403\n\
+         [[site]]\nhosts = [\"b.example\"]\nredirect.to = \"https://a.example${{uri}}\"\n"
+    )
+}
+
+const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nup";
+
+/// Each request on a connection is for the host that it names.
+#[test]
+fn requests_on_one_connection_are_routed_one_by_one() {
+    let backend = Scripted::bind();
+    let running = Running::start(&sites(backend.address));
+    let mut client = running.connect();
+    let mut server = None;
+    for (host, path, status, text) in [
+        ("a.example", "/healthz", "200 OK", "ok"),
+        ("a.example", "/x", "200 OK", "up"),
+        ("B.Example:8080", "/y?z", "308 Permanent Redirect", ""),
+        ("a.example.", "/old/x?y", "308 Permanent Redirect", ""),
+        ("other.example", "/healthz", "200 OK", "up"),
+        ("a.example", "/closed", "403 Forbidden", ""),
+        ("a.example", "/x//closed", "200 OK", "up"),
+        (
+            "a.example",
+            "//closed",
+            "400 Bad Request",
+            "400 Bad Request: two readings of this path lead to different routes\n",
+        ),
+        ("a.example", "/healthz", "200 OK", "ok"),
+    ] {
+        client.send(&get(host, path));
+        if text == "up" {
+            let server = server.get_or_insert_with(|| backend.accept());
+            let head = server.head();
+            assert!(
+                head.starts_with(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n")),
+                "{head}"
+            );
+            server.send(OK);
+        }
+        let (head, body) = client.answer();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{host}{path}: {head}");
+        assert_eq!(body, text, "{host}{path}: {head}");
+        assert!(!head.contains("Connection: close"), "{head}");
+        let location = match path {
+            "/y?z" => "Location: https://a.example/y?z\r\n",
+            "/old/x?y" => "Location: https://a.example./new/old/x?y\r\n",
+            _ => continue,
+        };
+        assert!(head.contains(location), "{head}");
+    }
+    for line in [
+        "200 /healthz shop /healthz - the route responds",
+        "200 /x shop - default",
+        "308 /y b.example - - the route redirects",
+        "200 /healthz * - default",
+        "403 /closed shop /closed - the route responds",
+        "400 //closed shop - - two readings of this path lead to different routes",
+    ] {
+        running.until_logged(line);
+    }
+}
+
+#[test]
+fn a_handshake_takes_its_route_and_a_page_at_its_path_another() {
+    let backend = Scripted::bind();
+    let running = Running::start(&sites(backend.address));
+    let handshake = String::from_utf8(upgrade("/chat")).unwrap();
+    let handshake = handshake.replace("example.com", "a.example");
+    let mut client = running.connect();
+    client.send(handshake.as_bytes());
+    let mut server = backend.open();
+    assert!(client.head().starts_with("HTTP/1.1 101 "));
+    client.send_text("hello");
+    assert_eq!(server.text(), "hello");
+    drop((client, server));
+    running.until_logged("101 /chat shop ws default");
+    // A handshake for a route that redirects gets its answer.
+    let mut other = running.connect();
+    other.send(handshake.replace("a.example", "b.example").as_bytes());
+    assert!(other.head().starts_with("HTTP/1.1 308 "));
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order_by_the_balancer_and_backends() {
+    let backend = Scripted::bind();
+    let running = Running::start(&sites(backend.address));
+    let mut client = running.connect();
+    let paths = ["/healthz", "/x", "/closed", "/healthz", "/x"];
+    let all: Vec<u8> = paths.iter().flat_map(|path| get("a.example", path)).collect();
+    client.send(&all);
+    let mut server = None;
+    for path in paths {
+        if path == "/x" {
+            let server = server.get_or_insert_with(|| backend.accept());
+            server.head();
+            server.send(OK);
+        }
+        let (head, body) = client.answer();
+        let expected = match path {
+            "/healthz" => ("200", "ok"),
+            "/x" => ("200", "up"),
+            _ => ("403", ""),
+        };
+        assert_eq!((&head[9..12], body.as_str()), expected, "{path}: {head}");
+    }
+}
+
+/// A client that pipelines and reads nothing makes the balancer hold its own answers up to a limit.
+#[test]
+fn own_answers_wait_until_earlier_ones_are_read() {
+    let running = Running::start(&format!(
+        "[[site]]\nhosts = [\"*\"]\nrespond.text = \"{}\"\n",
+        "x".repeat(32 << 10)
+    ));
+    let mut client = running.connect();
+    let requests = get("a.example", "/").repeat(1000);
+    client.send(&requests);
+    for _ in 0..1000 {
+        let (_, body) = client.answer();
+        assert_eq!(body.len(), 32 << 10);
+    }
+    // The next one is the client's last.
+    client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let (head, _) = client.answer();
+    assert!(head.contains("Connection: close\r\n"), "{head}");
+    assert!(client.is_at_end());
+}
+
+#[test]
+fn a_request_whose_body_is_not_read_ends_its_connection_with_the_answer() {
+    let running = Running::start("[[site]]\nhosts = [\"*\"]\nrespond.text = \"no\"\n");
+    for request in [
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nsome",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n",
+        "GET / HTTP/1.0\r\n\r\n",
+    ] {
+        let mut client = running.connect();
+        client.send(request.as_bytes());
+        let answer = String::from_utf8(client.rest()).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(
+            answer.contains("Connection: close\r\n") && answer.ends_with("\r\n\r\nno"),
+            "{answer}"
+        );
+    }
+    let mut client = running.connect();
+    client.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let head = client.head();
+    assert!(head.contains("Content-Length: 2\r\n"), "{head}");
+    client.send(&get("a", "/"));
+    assert_eq!(client.answer().1, "no");
+}
+
+#[test]
+fn hosts_without_a_site_are_not_found_without_top_level_backends() {
+    let running = Running::start("[[site]]\nhosts = [\"a.example\"]\nrespond.text = \"a\"\n");
+    let mut client = running.connect();
+    for (host, status) in [("a.example", "200"), ("b.example", "404"), ("a.example", "200")] {
+        client.send(&get(host, "/"));
+        let (head, body) = client.answer();
+        assert_eq!(&head[9..12], status, "{host}: {head}{body}");
+    }
+    let mut old = running.connect();
+    old.send(b"GET / HTTP/1.0\r\n\r\n");
+    assert!(old.head().starts_with("HTTP/1.1 404 "));
+    // Two hosts, or none, are refused before.
+    for hosts in ["Host: a.example\r\nHost: a.example\r\n", "", "Host: a.example, b.example\r\n"] {
+        let mut client = running.connect();
+        client.send(format!("GET / HTTP/1.1\r\n{hosts}\r\n").as_bytes());
+        assert!(client.head().starts_with("HTTP/1.1 400 "), "{hosts}");
+    }
+}
+
+#[test]
+fn a_reload_changes_the_routes_of_open_connections() {
+    let running = Running::start("[[site]]\nhosts = [\"*\"]\nrespond.text = \"one\"\n");
+    let mut client = running.connect();
+    client.send(&get("a", "/"));
+    assert_eq!(client.answer().1, "one");
+    let text = "listen = \"127.0.0.1:0\"\nshards = 1\n\
+                [[site]]\nhosts = [\"*\"]\nrespond.text = \"two\"\n";
+    let changes = running.0.apply(Config::parse(text, "b.toml").unwrap()).unwrap();
+    assert!(changes.settings, "{changes:?}");
+    eventually("the connection has the new route", || {
+        client.send(&get("a", "/"));
+        client.answer().1 == "two"
+    });
+    let again = running.0.apply(Config::parse(text, "b.toml").unwrap()).unwrap();
+    assert!(!again.settings, "{again:?}");
+}
