@@ -6,6 +6,7 @@ mod checks;
 mod ctl;
 mod metrics;
 mod reload;
+mod route;
 mod sentences;
 mod watch;
 
@@ -65,6 +66,8 @@ impl Args {
 enum BalanceSubcommand {
     /// Query and control a running balancer through its admin API.
     Ctl(ctl::Args),
+    /// Explain which site, route and pool a request gets, and why, without sending it.
+    Route(route::Args),
 }
 
 const EXAMPLES: &str = "Examples:
@@ -79,6 +82,7 @@ const EXAMPLES: &str = "Examples:
   throng serve --register http://127.0.0.1:8081 --register-token-file token.txt
   throng balance ctl --admin 127.0.0.1:8081 list          list the backends
   throng balance ctl --admin 127.0.0.1:8081 drain 127.0.0.1:9001 --window 30s
+  throng balance route --config balance.toml wss://app.example.com/ws
 
 The admin API also serves a status page at /, metrics for Prometheus at
 /metrics, and JSON at /status.json.
@@ -103,8 +107,10 @@ one ends at once: exit code 130.";
 pub(crate) use self::metrics::write_idle as write_idle_metrics;
 
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    if let Some(BalanceSubcommand::Ctl(args)) = args.command {
-        return ctl::run(&args);
+    match args.command {
+        Some(BalanceSubcommand::Ctl(args)) => return ctl::run(&args),
+        Some(BalanceSubcommand::Route(args)) => return route::run(args),
+        None => {}
     }
     let flags = args.flags;
     if args.check {
@@ -516,5 +522,10 @@ fn summary(config: &Config) -> String {
     if config.register.is_some() {
         backends.push("those that register themselves".to_owned());
     }
-    format!("backends: {}; pick: {}", backends.join(", "), config.settings.pick.word())
+    let sites = match config.sites.len() {
+        0 => String::new(),
+        number => format!("; sites: {number}"),
+    };
+    let pick = config.settings.pick.word();
+    format!("backends: {}; pick: {pick}{sites}", backends.join(", "))
 }
