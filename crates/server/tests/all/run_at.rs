@@ -41,7 +41,7 @@ fn a_key_leads_to_the_state_of_its_sessions_in_the_order_of_the_calls() {
         let (address, running) = start(server);
         let hub = running.hub();
         let (done, all) = mpsc::channel();
-        for room in (0..9).map(|n| n.to_string()) {
+        for room in (0..20).map(|n| n.to_string()) {
             for part in ["a", "b", "c"] {
                 let (name, done) = (room.clone(), done.clone());
                 let call = move |rooms: &mut Rooms, shard: &mut Shard<'_>| {
@@ -52,11 +52,11 @@ fn a_key_leads_to_the_state_of_its_sessions_in_the_order_of_the_calls() {
                 hub.run_at(room.as_str(), call).unwrap();
             }
         }
-        let mut shards: Vec<usize> = (0..27).map(|_| all.recv_timeout(TIMEOUT).unwrap()).collect();
+        let mut shards: Vec<usize> = (0..60).map(|_| all.recv_timeout(TIMEOUT).unwrap()).collect();
         shards.sort_unstable();
         shards.dedup();
-        assert!(shards.len() > 1, "{io:?}: nine keys on one of three loops");
-        for room in 0..9 {
+        assert!(shards.len() > 1, "{io:?}: twenty keys on one of three loops");
+        for room in 0..20 {
             let mut client = Client::connect(address, &format!("/{room}"));
             assert_eq!(ask(&mut client), "abc", "{io:?}, room {room}");
         }
