@@ -60,6 +60,8 @@ pub enum Wanted {
 /// so a change of the configuration affects none of them, and its counts survive the change.
 #[derive(Debug)]
 pub struct Backend {
+    /// Unlike the address, each has its own: two pools may have the same address.
+    id: u64,
     address: SocketAddr,
     key: u64,
     weight: AtomicU32,
@@ -228,8 +230,10 @@ impl Backend {
     /// Creates a backend that is up, with nothing open. `weight` is clamped to 1..=[`MAX_WEIGHT`].
     #[must_use]
     pub fn new(address: SocketAddr, weight: u32) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
         let weight = weight.clamp(1, MAX_WEIGHT);
         Self {
+            id: NEXT.fetch_add(1, Relaxed),
             address,
             key: key_of(address),
             weight: weight.into(),
@@ -245,6 +249,11 @@ impl Backend {
             handshake_times: Mutex::new(Recent::new()),
             began: Instant::now(),
         }
+    }
+
+    /// Returns its number in this process.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// Returns its address, which is also its name.

@@ -6,8 +6,9 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::backend::Backend;
+use crate::configuration::Configuration;
 use crate::moving::MoveCommand;
-use crate::settings::{Closing, Configuration};
+use crate::settings::Closing;
 
 /// A command for a shard.
 #[derive(Debug)]

@@ -31,7 +31,14 @@ impl CookieKey {
     /// Returns the cookie's tag for the backend at `address`.
     #[must_use]
     pub fn tag(&self, address: SocketAddr) -> u64 {
+        self.tag_in("", address)
+    }
+
+    /// Returns the tag for the backend at `address` in the pool of this name; an empty name stands
+    /// for the default pool.
+    pub(crate) fn tag_in(&self, pool: &str, address: SocketAddr) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
+        hasher.write(pool.as_bytes());
         match address.ip().to_canonical() {
             IpAddr::V4(ip) => hasher.write(&ip.octets()),
             IpAddr::V6(ip) => hasher.write(&ip.octets()),

@@ -16,6 +16,7 @@ mod checks;
 mod clients;
 mod command;
 mod config;
+mod configuration;
 mod control;
 mod cookie;
 mod descriptors;
@@ -30,6 +31,7 @@ mod machine;
 mod moves;
 mod moving;
 mod pick;
+mod pool;
 mod rebalance;
 mod recent;
 mod registry;
@@ -46,6 +48,7 @@ pub use backend::{Backend, FirstBytes, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Tot
 pub use config::{
     BackendConfig, BackendSide, ClientSide, Config, NamedBackend, Register, Shutdown, Token,
 };
+pub use configuration::Configuration;
 pub use control::{Balancer, CarriedBackend, CarriedCounts, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
@@ -56,6 +59,7 @@ pub use moves::{Moves, Passage};
 #[doc(hidden)]
 pub use moving::{MovedTunnels, Pause, Stays};
 pub use pick::{Picker, client_key, pick_bound, pick_by_key};
+pub use pool::{DEFAULT_POOL, Pool, PoolSettings, Pools};
 pub use rebalance::{Occupancy, RebalancePlan};
 pub use report::{BackendReport, Failure, Metrics};
 pub use throng_config::{ConfigError, ConfigErrors, Location};
@@ -69,8 +73,8 @@ pub mod shard_over_driver {
 }
 
 pub use settings::{
-    Check, CheckKind, CloseOrder, Closing, Configuration, DROPPED_HEADERS, Health, Observe, Pick,
-    Removed, SameSite, Settings, Sticky, Target, Timeouts,
+    Check, CheckKind, CloseOrder, Closing, DROPPED_HEADERS, Health, Observe, Pick, Removed,
+    SameSite, Settings, Sticky, Target, Timeouts,
 };
 pub use shards::{Launch, OnBound, Shards};
 pub use site::{

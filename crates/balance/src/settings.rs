@@ -1,38 +1,17 @@
 //! Settings of a balancer. All of them can change while it runs.
 
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_tls::{Challenges, TlsClient};
+use throng_tls::TlsClient;
 
 use crate::backend::Backend;
 use crate::cookie::CookieKey;
-use crate::site::Sites;
-use throng_http::{HttpsPolicy, IntoResponse, Network, Response};
-use throng_proto::http1::Request;
+use throng_http::Network;
 use throng_proto::url::without_zone;
-
-/// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
-/// with only during a call; tunnels need none.
-#[derive(Clone, Debug)]
-pub struct Configuration {
-    /// The settings.
-    pub settings: Settings,
-    /// The backends, in the order they were configured.
-    pub backends: Vec<Target>,
-    /// The sites, by the hosts and paths of requests; `None`: the backends serve all requests.
-    pub sites: Option<Arc<Sites>>,
-    /// The rules of HTTP at addresses with TLS.
-    pub https: HttpsPolicy,
-    /// The challenges of the authority that issues the certificate, if one does.
-    pub challenges: Option<Arc<Challenges>>,
-    /// The balancer's own id: [`Settings::loop_id`], or a drawn one.
-    pub loop_id: Arc<str>,
-}
 
 /// A backend in the list that picks choose from.
 #[derive(Clone, Debug)]
@@ -61,15 +40,6 @@ impl Target {
             None => write!(out, "{}", without_zone(self.backend.address())),
         });
         out.extend_from_slice(b"\r\n");
-    }
-
-    /// Returns whether it serves connections of this pattern that are passed through, or, without
-    /// one, requests.
-    pub(crate) fn serves(&self, route: Option<&str>) -> bool {
-        match route {
-            None => self.passthrough.is_empty(),
-            Some(route) => self.passthrough.iter().any(|pattern| **pattern == *route),
-        }
     }
 }
 
@@ -425,39 +395,6 @@ impl Check {
     pub fn new(kind: CheckKind) -> Self {
         let (interval, timeout) = (Duration::from_secs(2), Duration::from_secs(1));
         Self { kind, host: None, interval, timeout, rise: 2, fall: 3 }
-    }
-}
-
-impl Default for Configuration {
-    /// Returns the configuration of a balancer without backends, with a drawn id.
-    fn default() -> Self {
-        Self {
-            settings: Settings::default(),
-            backends: Vec::new(),
-            sites: None,
-            https: HttpsPolicy::default(),
-            challenges: None,
-            loop_id: drawn_loop_id(),
-        }
-    }
-}
-
-/// Returns an id that no other balancer has.
-pub(crate) fn drawn_loop_id() -> Arc<str> {
-    format!("throng-{:016x}", RandomState::new().hash_one(0)).into()
-}
-
-impl Configuration {
-    /// Returns the answer to an authority that validates a domain by a request without TLS.
-    pub(crate) fn answer_challenge(&self, request: &Request<'_>) -> Option<Response> {
-        let key_authorization = self.challenges.as_ref()?.http_01(request.path())?;
-        Some(key_authorization.into_string().into_bytes().into_response())
-    }
-
-    /// Returns the index of the backend at `address`.
-    #[must_use]
-    pub fn position(&self, address: SocketAddr) -> Option<usize> {
-        self.backends.iter().position(|target| target.backend.address() == address)
     }
 }
 

@@ -17,11 +17,12 @@ use throng_tls::{HandshakeLimits, Tls, TlsServer};
 use crate::access::AccessLog;
 use crate::backend::Backend;
 use crate::command::BalanceCommand;
+use crate::configuration::Configuration;
 use crate::descriptors::{Division, divide};
 use crate::inherited::InheritedSockets;
 use crate::moves::{self, Movable, Moves, Passage, Runner};
 use crate::report::{BackendReport, Metrics};
-use crate::settings::{Closing, Configuration};
+use crate::settings::Closing;
 use crate::shard::{BalanceStart, RECEIVE_BUFFER, Shard};
 
 #[cfg(target_os = "linux")]

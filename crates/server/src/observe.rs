@@ -20,7 +20,7 @@ use crate::readiness::Readiness;
 use crate::stalls::Stalls;
 use crate::system::System;
 use crate::tls::Security;
-use crate::workers::Pool;
+use crate::workers::WorkerPool;
 
 mod durations;
 mod history;
@@ -36,7 +36,7 @@ pub struct Observer {
     pub(crate) snapshots: Arc<[Arc<Snapshot>]>,
     pub(crate) admission: Arc<Admission>,
     pub(crate) remote: Remote,
-    pub(crate) pool: Pool,
+    pub(crate) pool: WorkerPool,
     pub(crate) stalls: Arc<Stalls>,
     pub(crate) security: Security,
     pub(crate) node: Node,

@@ -13,7 +13,7 @@ use crate::events::Events;
 use crate::handle::Handle;
 use crate::hub::Hub;
 use crate::panics::Callback;
-use crate::workers::Pool;
+use crate::workers::WorkerPool;
 
 /// An event loop of the server, inside a function that runs on it:
 /// [`Server::every_on_shard`](crate::Server::every_on_shard) and [`Hub::run_at`].
@@ -170,14 +170,14 @@ impl Hub {
 #[derive(Debug)]
 pub(crate) struct ShardContext {
     pub(crate) events: Events,
-    pool: Pool,
+    pool: WorkerPool,
     /// Stands for a route's path where metrics list running jobs.
     name: Arc<str>,
     jobs: AtomicU32,
 }
 
 impl ShardContext {
-    pub(crate) fn new(pool: Pool, events: Events) -> Self {
+    pub(crate) fn new(pool: WorkerPool, events: Events) -> Self {
         Self { events, pool, name: "shard".into(), jobs: AtomicU32::new(0) }
     }
 

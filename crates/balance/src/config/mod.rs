@@ -19,8 +19,9 @@ use throng_config::{
 use throng_io::tables::DescriptorTables;
 
 use crate::forward;
+use crate::pool::DEFAULT_POOL;
 use crate::settings::Settings;
-use crate::site::{DEFAULT_POOL, Explanation, SiteConfig, SiteMistake, Sites, Variables};
+use crate::site::{Explanation, SiteConfig, SiteMistake, Sites, Variables};
 pub(crate) use check::{MAX_BACKENDS, Mistake, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;

@@ -25,11 +25,11 @@ use crate::config::{
     BackendConfig, BackendSide, ClientSide, Config, MAX_BACKENDS, Mistake, NamedBackend, Register,
     check_backend, check_passthrough,
 };
+use crate::configuration::{Configuration, drawn_loop_id};
+use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::registry::{DesiredState, Drain, Entry};
 use crate::report::Failure;
-use crate::settings::{
-    Check, CheckKind, CloseOrder, Closing, Configuration, Removed, Settings, Target, drawn_loop_id,
-};
+use crate::settings::{Check, CheckKind, CloseOrder, Closing, Removed, Settings, Target};
 use crate::site::{SiteConfig, Sites};
 use crate::status::{DrainProgress, Draining, LastFailure, Removal, Row, RowTotals, share_of};
 use throng_proto::ws::CloseCode;
@@ -199,6 +199,8 @@ impl ControlCore {
         // Clients never come to a removed backend.
         let listed = self.entries.iter().filter(|entry| !entry.is_removed);
         let backends = listed.map(|entry| self.target(entry)).collect();
+        let default = Pool::new(DEFAULT_POOL.into(), self.settings.pool(), backends);
+        let pools = Pools::new(default, Vec::new());
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
         let sites = self.sites.1.clone();
@@ -207,7 +209,7 @@ impl ControlCore {
             .loop_id
             .as_deref()
             .map_or_else(|| Arc::clone(&self.drawn_loop_id), Arc::from);
-        Some(Arc::new(Configuration { settings, backends, sites, https, challenges, loop_id }))
+        Some(Arc::new(Configuration { settings, pools, sites, https, challenges, loop_id }))
     }
 
     fn target(&self, entry: &Entry) -> Target {

@@ -7,12 +7,14 @@ mod rendezvous;
 mod turns;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use throng_engine::random::Random;
 
 use crate::backend::{Backend, State, Wanted};
 use crate::cookie::CookieKey;
-use crate::settings::{Configuration, Pick};
+use crate::pool::Pool;
+use crate::settings::Pick;
 
 use turns::Turns;
 
@@ -22,6 +24,14 @@ use turns::Turns;
 #[derive(Debug)]
 pub struct Picker {
     random: Random,
+    /// By the index of the pool.
+    turns: Vec<PoolTurns>,
+}
+
+/// The turns in a pool.
+#[derive(Debug)]
+struct PoolTurns {
+    pool: Arc<str>,
     /// The turns of requests, and of tunnels: with one for both, a client that sends a request
     /// before each handshake would give one backend all tunnels.
     turns: [Turns; 2],
@@ -32,7 +42,7 @@ impl Picker {
     /// picks.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self { random: Random::new(seed), turns: Default::default() }
+        Self { random: Random::new(seed), turns: Vec::new() }
     }
 
     /// Returns its random numbers, for callers outside of picks.
@@ -40,7 +50,7 @@ impl Picker {
         &mut self.random
     }
 
-    /// Returns the index in `configuration.backends` of the backend for `client`, or `None` if none
+    /// Returns the index in `pool.targets` of the backend for `client`, or `None` if none
     /// is both [`Up`](State::Up) and `usable`.
     ///
     /// * `wanted`: requests and tunnels are counted separately.
@@ -50,19 +60,19 @@ impl Picker {
     ///   it has a free permit and was not tried yet. It may be called twice per pick.
     pub fn pick(
         &mut self,
-        configuration: &Configuration,
+        pool: &Pool,
         wanted: Wanted,
         key: Option<u64>,
         client: IpAddr,
         usable: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let random = &mut self.random;
-        let candidates = || candidates(configuration, &usable);
-        let secret = &configuration.settings.cookie_key;
-        let turns = &mut self.turns[wanted as usize];
-        let pick = configuration.settings.pick;
+        let candidates = || candidates(pool, &usable);
+        let secret = &pool.settings.cookie_key;
+        let pick = pool.settings.pick;
+        let place = self.place(pool);
+        let (random, turns) = (&mut self.random, &mut self.turns[place].turns[wanted as usize]);
         if matches!(pick, Pick::PowerOfTwo | Pick::LeastConnections | Pick::RoundRobin) {
-            turns.follow(&configuration.backends, random);
+            turns.follow(&pool.targets, random);
         }
         match pick {
             Pick::PowerOfTwo => power_of_two::pick(random, turns, wanted, candidates),
@@ -79,15 +89,33 @@ impl Picker {
 }
 
 impl Picker {
+    /// Returns the place of the pool's turns. After a change of the pools they are moved there.
+    fn place(&mut self, pool: &Pool) -> usize {
+        let at = pool.index();
+        if self.turns.get(at).is_some_and(|turns| turns.pool == *pool.name()) {
+            return at;
+        }
+        while self.turns.len() <= at {
+            self.turns.push(PoolTurns { pool: "".into(), turns: Default::default() });
+        }
+        match self.turns.iter().position(|turns| turns.pool == *pool.name()) {
+            Some(moved) => self.turns.swap(at, moved),
+            None => {
+                let (pool, turns) = (Arc::clone(pool.name()), Default::default());
+                let other = std::mem::replace(&mut self.turns[at], PoolTurns { pool, turns });
+                if !other.pool.is_empty() {
+                    self.turns.push(other);
+                }
+            }
+        }
+        at
+    }
+
     /// Returns the index of a backend that is [`Down`](State::Down), for a client without any
     /// other: the one with the fewest connections refused in a row, among equals at random by
     /// share. A verdict of down may be outdated.
-    pub fn pick_down(
-        &mut self,
-        configuration: &Configuration,
-        usable: impl Fn(usize) -> bool,
-    ) -> Option<usize> {
-        let all = configuration.backends.iter().map(|target| &*target.backend).enumerate();
+    pub fn pick_down(&mut self, pool: &Pool, usable: impl Fn(usize) -> bool) -> Option<usize> {
+        let all = pool.targets.iter().map(|target| &*target.backend).enumerate();
         let down = all.filter(|&(at, backend)| backend.state() == State::Down && usable(at));
         let mut best: Option<(usize, u32)> = None;
         let mut equals = 0;
@@ -106,25 +134,20 @@ impl Picker {
     }
 }
 
-/// Returns the index of the backend whose [`tag`](crate::CookieKey::tag) a client's cookie has;
+/// Returns the index of the backend whose [`tag`](Pool::tag) a client's cookie has;
 /// `None` if it is gone or not [`Up`](State::Up), and the client needs another pick.
 #[must_use]
-pub fn pick_bound(configuration: &Configuration, tag: u64) -> Option<usize> {
-    let key = &configuration.settings.cookie_key;
-    let mut all = candidates(configuration, &|_| true);
-    all.find(|(_, backend)| key.tag(backend.address()) == tag).map(|(place, _)| place)
+pub fn pick_bound(pool: &Pool, tag: u64) -> Option<usize> {
+    let mut all = candidates(pool, &|_| true);
+    all.find(|(_, backend)| pool.tag(backend.address()) == tag).map(|(place, _)| place)
 }
 
 /// Returns the index of the backend that rendezvous hashing gives to `key`, for any
 /// [`Settings::pick`](crate::Settings::pick): it binds a client to a backend by a header, a
 /// parameter or its address, without a table of clients. `usable` as in [`Picker::pick`].
 #[must_use]
-pub fn pick_by_key(
-    configuration: &Configuration,
-    key: u64,
-    usable: impl Fn(usize) -> bool,
-) -> Option<usize> {
-    rendezvous::pick(key, candidates(configuration, &usable))
+pub fn pick_by_key(pool: &Pool, key: u64, usable: impl Fn(usize) -> bool) -> Option<usize> {
+    rendezvous::pick(key, candidates(pool, &usable))
 }
 
 /// Returns the default identity of a client: its IPv4 address, or the /64 network of its IPv6
@@ -141,16 +164,16 @@ pub fn client_key(key: &CookieKey, client: IpAddr) -> u64 {
 
 /// Returns the backends that may be picked, with their indexes.
 fn candidates<'a>(
-    configuration: &'a Configuration,
+    pool: &'a Pool,
     usable: &'a impl Fn(usize) -> bool,
 ) -> impl Iterator<Item = (usize, &'a Backend)> {
-    let all = configuration.backends.iter().map(|target| &*target.backend).enumerate();
+    let all = pool.targets.iter().map(|target| &*target.backend).enumerate();
     all.filter(|&(place, backend)| backend.state() == State::Up && usable(place))
 }
 
 /// Returns whether there is a backend that may be picked.
-pub(crate) fn has_candidate(configuration: &Configuration, usable: impl Fn(usize) -> bool) -> bool {
-    candidates(configuration, &usable).next().is_some()
+pub(crate) fn has_candidate(pool: &Pool, usable: impl Fn(usize) -> bool) -> bool {
+    candidates(pool, &usable).next().is_some()
 }
 
 /// The load of all candidates, and their shares.

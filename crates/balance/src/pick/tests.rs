@@ -31,13 +31,10 @@ fn target(number: usize, weight: u32) -> Target {
     }
 }
 
-fn configuration(pick: Pick, weights: &[u32]) -> Configuration {
+fn configuration(pick: Pick, weights: &[u32]) -> Pool {
     let backends = weights.iter().enumerate().map(|(number, &weight)| target(number, weight));
-    Configuration {
-        settings: Settings { pick, ..Settings::default() },
-        backends: backends.collect(),
-        ..Configuration::default()
-    }
+    let settings = Settings { pick, ..Settings::default() };
+    Pool::new("default".into(), settings.pool(), backends.collect())
 }
 
 /// Typical clients: neighbours in a network.
@@ -46,15 +43,15 @@ fn client(number: u32) -> IpAddr {
 }
 
 /// Returns how many of `picks` clients each backend gets. With `stay` each keeps a tunnel open.
-fn counts(configuration: &Configuration, seed: u64, picks: u32, stay: bool) -> Vec<u32> {
+fn counts(configuration: &Pool, seed: u64, picks: u32, stay: bool) -> Vec<u32> {
     let mut picker = Picker::new(seed);
-    let mut counts = vec![0; configuration.backends.len()];
+    let mut counts = vec![0; configuration.targets.len()];
     for number in 0..picks {
         let place =
             picker.pick(configuration, Wanted::Tunnel, None, client(number), |_| true).unwrap();
         counts[place] += 1;
         if stay {
-            configuration.backends[place].backend.open_tunnel();
+            configuration.targets[place].backend.open_tunnel();
         }
     }
     counts
@@ -130,7 +127,7 @@ proptest! {
         let usable = |place: usize| all[place].2;
         for pick in PICKS {
             let configuration = configuration(pick, &weights);
-            for (target, &(_, up, _, load)) in configuration.backends.iter().zip(&all) {
+            for (target, &(_, up, _, load)) in configuration.targets.iter().zip(&all) {
                 target.backend.set_state(if up { State::Up } else { State::Down });
                 (0..load).for_each(|_| target.backend.open_tunnel());
             }
@@ -167,7 +164,7 @@ proptest! {
     #[test]
     fn rendezvous_in_a_slow_start_moves_clients_one_way(weights in weights(), key: u64) {
         let configuration = configuration(Pick::Rendezvous, &weights);
-        let grown = &configuration.backends[0].backend;
+        let grown = &configuration.targets[0].backend;
         let pick = || pick_by_key(&configuration, key, |_| true);
         let whole = pick();
         grown.set_share(grown.share() / 10);
@@ -182,17 +179,17 @@ proptest! {
         let mut configuration = configuration(Pick::RoundRobin, &[1, 1, 1]);
         for (number, weight) in changes {
             match configuration.position(address(number)) {
-                Some(place) if configuration.backends.len() > 1 => {
-                    configuration.backends.remove(place);
+                Some(place) if configuration.targets.len() > 1 => {
+                    configuration.targets.remove(place);
                 }
                 Some(_) => {}
-                None => configuration.backends.insert(0, target(number, weight)),
+                None => configuration.targets.insert(0, target(number, weight)),
             }
             picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap();
         }
-        configuration.backends.push(target(6, 1));
-        let newcomer = configuration.backends.len() - 1;
-        let cycle: u32 = configuration.backends.iter().map(|target| target.backend.weight()).sum();
+        configuration.targets.push(target(6, 1));
+        let newcomer = configuration.targets.len() - 1;
+        let cycle: u32 = configuration.targets.iter().map(|target| target.backend.weight()).sum();
         let waited = (0..).find(|_| {
             picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true) == Some(newcomer)
         });
@@ -218,7 +215,7 @@ fn two_choices_are_far_more_even_than_one() {
 fn two_choices_follow_weights_and_what_is_already_open() {
     let weights = [1, 2, 3, 10];
     let configuration = configuration(Pick::PowerOfTwo, &weights);
-    (0..100).for_each(|_| configuration.backends[3].backend.open_tunnel());
+    (0..100).for_each(|_| configuration.targets[3].backend.open_tunnel());
     let counts = counts(&configuration, 1, 3100, true);
     for ((count, weight), open) in counts.into_iter().zip(weights).zip([0, 0, 0, 100]) {
         let whole = weight * 200;
@@ -230,7 +227,7 @@ fn two_choices_follow_weights_and_what_is_already_open() {
 fn two_choices_are_two() {
     // If both could be the same backend, the full one would get a client in four.
     let configuration = configuration(Pick::PowerOfTwo, &[1, 1]);
-    (0..50).for_each(|_| configuration.backends[0].backend.open_tunnel());
+    (0..50).for_each(|_| configuration.targets[0].backend.open_tunnel());
     assert_eq!(counts(&configuration, 7, 1000, false), [0, 1000]);
 }
 
@@ -238,7 +235,7 @@ fn two_choices_are_two() {
 fn clients_that_a_rebalance_closes_come_back_to_backends_with_too_few() {
     for pick in [Pick::LeastConnections, Pick::PowerOfTwo] {
         let configuration = configuration(pick, &[1, 1, 1, 2]);
-        let [crowded, other, ..] = configuration.backends.as_slice() else { unreachable!() };
+        let [crowded, other, ..] = configuration.targets.as_slice() else { unreachable!() };
         let mut picker = Picker::new(5);
         for target in [crowded, other] {
             (0..2500).for_each(|_| target.backend.open_tunnel());
@@ -249,10 +246,10 @@ fn clients_that_a_rebalance_closes_come_back_to_backends_with_too_few() {
                 let place = picker
                     .pick(&configuration, Wanted::Tunnel, None, client(number), |_| true)
                     .unwrap();
-                configuration.backends[place].backend.open_tunnel();
+                configuration.targets[place].backend.open_tunnel();
             }
         }
-        for target in &configuration.backends {
+        for target in &configuration.targets {
             let (tunnels, part) = (target.backend.tunnels(), 1000 * target.backend.weight());
             assert!(tunnels.abs_diff(part) * 10 <= part, "{pick:?}: {tunnels} of {part}");
         }
@@ -271,7 +268,7 @@ fn ties_do_not_all_go_to_the_first() {
 fn an_empty_backend_in_its_slow_start_gets_no_more_than_its_share() {
     for pick in [Pick::LeastConnections, Pick::PowerOfTwo] {
         let configuration = configuration(pick, &[1, 1]);
-        let [old, new] = [0, 1].map(|place| &configuration.backends[place].backend);
+        let [old, new] = [0, 1].map(|place| &configuration.targets[place].backend);
         (0..100).for_each(|_| old.open_tunnel());
         new.set_share(10);
         let counts = counts(&configuration, 3, 100, true);
@@ -282,7 +279,7 @@ fn an_empty_backend_in_its_slow_start_gets_no_more_than_its_share() {
 /// The requests that each backend gets, of clients that keep `open` in progress, picked by this
 /// many shards in turn. Requests end in the order in which they began, or at random.
 fn requests(
-    configuration: &Configuration,
+    configuration: &Pool,
     shards: u64,
     open: usize,
     in_order: bool,
@@ -290,18 +287,18 @@ fn requests(
 ) -> Vec<u32> {
     let mut pickers: Vec<_> = (0..shards).map(Picker::new).collect();
     let mut random = Random::new(9);
-    let mut counts = vec![0; configuration.backends.len()];
+    let mut counts = vec![0; configuration.targets.len()];
     let mut under_way = Vec::new();
     for number in 0..count {
         let picker = &mut pickers[number % shards as usize];
         let client = client(number as u32);
         let place = picker.pick(configuration, Wanted::Request, None, client, |_| true).unwrap();
         counts[place] += 1;
-        configuration.backends[place].backend.begin_request(Wanted::Request);
+        configuration.targets[place].backend.begin_request(Wanted::Request);
         under_way.push(place);
         if under_way.len() == open {
             let at = if in_order { 0 } else { random.below(open as u64) as usize };
-            configuration.backends[under_way.remove(at)].backend.end_request(Wanted::Request);
+            configuration.targets[under_way.remove(at)].backend.end_request(Wanted::Request);
         }
     }
     counts
@@ -314,7 +311,7 @@ fn requests_follow_weights_while_little_is_open() {
         for (shards, open) in [(1, 1), (1, 2), (2, 1), (4, 1), (2, 8), (1, 16)] {
             let configuration = configuration(pick, &[19, 1]);
             // Idle tunnels do not count as load for a request.
-            (0..500).for_each(|_| configuration.backends[1].backend.open_tunnel());
+            (0..500).for_each(|_| configuration.targets[1].backend.open_tunnel());
             let counts = requests(&configuration, shards, open, true, 800);
             let case = format!("{pick:?}, {shards} shards, {open} open: {counts:?}");
             match pick {
@@ -355,7 +352,7 @@ fn tunnels_follow_weights_and_not_the_requests_between_them() {
                 let place = place.unwrap();
                 counts[wanted as usize][place] += 1;
                 if wanted == Wanted::Tunnel {
-                    configuration.backends[place].backend.open_tunnel();
+                    configuration.targets[place].backend.open_tunnel();
                 }
             }
         }
@@ -367,7 +364,7 @@ fn tunnels_follow_weights_and_not_the_requests_between_them() {
 fn a_slow_backend_gets_no_more_than_its_part_of_what_is_open() {
     for pick in [Pick::PowerOfTwo, Pick::LeastConnections] {
         let configuration = configuration(pick, &[1, 1]);
-        let [slow, fast] = [0, 1].map(|place| &configuration.backends[place].backend);
+        let [slow, fast] = [0, 1].map(|place| &configuration.targets[place].backend);
         (0..10).for_each(|_| slow.begin_request(Wanted::Request));
         (0..2).for_each(|_| fast.begin_request(Wanted::Request));
         assert_eq!(requests(&configuration, 1, 1, true, 100), [0, 100], "{pick:?}");
@@ -377,7 +374,7 @@ fn a_slow_backend_gets_no_more_than_its_part_of_what_is_open() {
 #[test]
 fn the_last_hope_is_shared_by_weight() {
     let configuration = configuration(Pick::PowerOfTwo, &[9, 1]);
-    configuration.backends.iter().for_each(|target| target.backend.set_state(State::Down));
+    configuration.targets.iter().for_each(|target| target.backend.set_state(State::Down));
     let mut picker = Picker::new(3);
     let mut counts = [0; 2];
     (0..4000).for_each(|_| counts[picker.pick_down(&configuration, |_| true).unwrap()] += 1);
@@ -402,8 +399,8 @@ fn turns_are_interleaved() {
 
 #[test]
 fn credit_of_large_weights_is_soon_forgotten() {
-    let next_twenty = |picker: &mut Picker, configuration: &Configuration| {
-        let mut counts = vec![0; configuration.backends.len()];
+    let next_twenty = |picker: &mut Picker, configuration: &Pool| {
+        let mut counts = vec![0; configuration.targets.len()];
         for _ in 0..20 {
             counts[picker.pick(configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap()] +=
                 1;
@@ -416,11 +413,11 @@ fn credit_of_large_weights_is_soon_forgotten() {
         for _ in 0..picks {
             picker.pick(&configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap();
         }
-        configuration.backends[0].backend.set_weight(1);
-        configuration.backends[3].backend.set_weight(1);
+        configuration.targets[0].backend.set_weight(1);
+        configuration.targets[3].backend.set_weight(1);
         let counts = next_twenty(&mut picker, &configuration);
         assert!(counts.iter().all(|count| (2..=8).contains(count)), "{picks}: {counts:?}");
-        configuration.backends.remove(0);
+        configuration.targets.remove(0);
         let counts = next_twenty(&mut picker, &configuration);
         assert!(counts.iter().all(|count| (4..=9).contains(count)), "{picks}: {counts:?}");
     }
@@ -429,7 +426,7 @@ fn credit_of_large_weights_is_soon_forgotten() {
 #[test]
 fn chance_is_fair_to_the_smallest_shares() {
     let configuration = configuration(Pick::Random, &[1; 4]);
-    for (target, share) in configuration.backends.iter().zip([1, 2, 1, 1]) {
+    for (target, share) in configuration.targets.iter().zip([1, 2, 1, 1]) {
         target.backend.set_share(share);
     }
     let counts = counts(&configuration, 1, 4000, false);
@@ -440,12 +437,12 @@ fn chance_is_fair_to_the_smallest_shares() {
 fn turns_go_on_after_a_change_of_order() {
     let mut configuration = configuration(Pick::RoundRobin, &[1, 1, 1]);
     let mut picker = Picker::new(0);
-    let mut next = |configuration: &Configuration| {
+    let mut next = |configuration: &Pool| {
         let place = picker.pick(configuration, Wanted::Tunnel, None, CLIENT, |_| true).unwrap();
-        configuration.backends[place].backend.address()
+        configuration.targets[place].backend.address()
     };
     let mut got = vec![next(&configuration)];
-    configuration.backends.reverse();
+    configuration.targets.reverse();
     got.extend([(); 5].map(|()| next(&configuration)));
     for address in [0, 1, 2].map(address) {
         let turns = got.iter().filter(|one| **one == address).count();
@@ -458,7 +455,7 @@ fn a_new_backend_gets_its_part_of_each_others_clients() {
     let mut configuration = configuration(Pick::Rendezvous, &[1; 9]);
     let place = |configuration: &_, key| pick_by_key(configuration, key, |_| true).unwrap();
     let before: Vec<_> = (0..10_000).map(|key| place(&configuration, key)).collect();
-    configuration.backends.push(target(9, 1));
+    configuration.targets.push(target(9, 1));
     let mut moved = [0; 9];
     for (key, before) in before.into_iter().enumerate() {
         let after = place(&configuration, key as u64);
@@ -476,13 +473,13 @@ fn rendezvous_is_the_same_everywhere() {
     // Two balancers in front of the same backends agree, for any order, seed and load.
     let one = configuration(Pick::Rendezvous, &[3, 1, 2]);
     let mut other = one.clone();
-    other.backends.reverse();
-    one.backends[0].backend.open_tunnel();
+    other.targets.reverse();
+    one.targets[0].backend.open_tunnel();
     for key in 0..100 {
         let [first, second] = [(&one, 1), (&other, 2)].map(|(configuration, seed)| {
             let place =
                 Picker::new(seed).pick(configuration, Wanted::Tunnel, Some(key), CLIENT, |_| true);
-            configuration.backends[place.unwrap()].backend.address()
+            configuration.targets[place.unwrap()].backend.address()
         });
         assert_eq!(first, second);
     }
@@ -517,7 +514,7 @@ fn clients_are_distinguished_by_address_or_network() {
 #[test]
 fn a_bound_client_returns_as_long_as_the_backend_is_up() {
     let mut configuration = configuration(Pick::PowerOfTwo, &[1, 1, 1]);
-    let bound = Arc::clone(&configuration.backends[1].backend);
+    let bound = Arc::clone(&configuration.targets[1].backend);
     let tag = |backend: &Backend| CookieKey::default().tag(backend.address());
     assert_eq!(pick_bound(&configuration, tag(&bound)), Some(1));
     for state in [State::Down, State::Draining, State::Removed] {
@@ -525,9 +522,9 @@ fn a_bound_client_returns_as_long_as_the_backend_is_up() {
         assert_eq!(pick_bound(&configuration, tag(&bound)), None);
     }
     bound.set_state(State::Up);
-    configuration.backends.remove(0);
+    configuration.targets.remove(0);
     assert_eq!(pick_bound(&configuration, tag(&bound)), Some(0));
-    configuration.backends.remove(0);
+    configuration.targets.remove(0);
     assert_eq!(pick_bound(&configuration, tag(&bound)), None);
 }
 

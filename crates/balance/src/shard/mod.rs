@@ -57,8 +57,8 @@ use self::upkeep::Meters;
 use self::upstreams::IdlePool;
 use crate::access::{AccessLog, EndReason, Subject};
 use crate::command::BalanceCommand;
+use crate::configuration::Configuration;
 use crate::report::{BackendReport, Metrics};
-use crate::settings::Configuration;
 
 /// One shard. Its thread only calls `turn`.
 pub struct Shard<D: Driver> {
@@ -388,7 +388,7 @@ impl BalanceParts {
         }
         self.rules = BalanceRules::new(configuration);
         self.meters.forget_limit();
-        self.dispatch.unbind(&self.records);
+        self.dispatch.unbind(&self.rules);
     }
 
     /// Executes the consequences of the last event, and their own consequences.
@@ -432,7 +432,7 @@ impl BalanceParts {
             }
             BalanceRecord::Tunnel(tunnel) => return self.end_tunnel(driver, id, tunnel),
             BalanceRecord::Upstream(upstream) if upstream.client().is_none() => {
-                self.idle.remove(upstream.backend().address(), id);
+                self.idle.remove(upstream.backend().id(), id);
             }
             BalanceRecord::Upstream(_) | BalanceRecord::Vacant | BalanceRecord::Closing => {}
         }

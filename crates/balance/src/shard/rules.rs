@@ -6,8 +6,9 @@ use std::sync::Arc;
 use throng_proto::http1;
 
 use super::records::{Exchange, Fact};
+use crate::configuration::Configuration;
 use crate::forward::{self, Bound, Framing};
-use crate::settings::{Configuration, Settings, Sticky, Timeouts};
+use crate::settings::{Settings, Sticky, Timeouts};
 
 /// The configuration in force.
 pub(super) struct BalanceRules {
@@ -87,24 +88,11 @@ impl BalanceRules {
 
     /// Returns the cookie that brings a client back to the same backend.
     pub(super) fn cookie_for(&self, exchange: &Exchange) -> Option<String> {
-        let settings = self.settings();
-        let Sticky::Cookie(name) = &settings.sticky else { return None };
-        let tag = settings.cookie_key.tag(exchange.backend()?.address());
+        let (settings, pool) = (self.settings(), exchange.facts().pool());
+        let Sticky::Cookie(name) = &pool.settings.sticky else { return None };
+        let tag = pool.tag(exchange.backend()?.address());
         let is_new = exchange.facts().bound() != Some(Bound::Backend(tag));
         let same_site = settings.cookie_same_site;
         is_new.then(|| forward::set_cookie(name, tag, exchange.facts().is(Fact::Secure), same_site))
-    }
-
-    /// Returns whether there is a backend for this route that is up, and all of them are full.
-    pub(super) fn is_full(&self, route: Option<&str>) -> bool {
-        let Configuration { settings, backends, .. } = &*self.configuration;
-        let cap = settings.max_handshakes;
-        let mut up = backends
-            .iter()
-            .filter(|target| target.serves(route))
-            .map(|target| &target.backend)
-            .filter(|backend| backend.state() == crate::backend::State::Up)
-            .peekable();
-        cap > 0 && up.peek().is_some() && up.all(|backend| backend.handshakes() >= cap)
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use throng_http::{Router, Status, param_names};
 use throng_proto::ws::handshake::is_token;
 
+use crate::pool::DEFAULT_POOL;
+
 use super::config::{Paths, RouteAction, RouteConfig, SiteConfig};
 use super::hosts::HostMistake;
 use super::matchers::Matchers;
@@ -71,9 +73,6 @@ impl Sites {
         if compiler.mistakes.is_empty() { Ok(sites) } else { Err(compiler.mistakes) }
     }
 }
-
-/// The name of the pool of top-level backends.
-pub(crate) const DEFAULT_POOL: &str = "default";
 
 impl Compiler<'_> {
     fn add(&mut self, key: String, value: impl Into<String>, remedy: impl Into<String>) {

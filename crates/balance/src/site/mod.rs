@@ -21,7 +21,7 @@ use std::sync::Arc;
 use throng_http::{Match, Response, Router, Status};
 use throng_proto::http1::Request;
 
-pub(crate) use compile::{DEFAULT_POOL, SiteMistake};
+pub(crate) use compile::SiteMistake;
 pub use config::{Paths, RouteAction, RouteConfig, SiteConfig};
 pub use explain::{Explanation, OtherRoute, Reading};
 use hosts::Hosts;

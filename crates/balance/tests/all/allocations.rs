@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use throng_balance::{
-    Backend, Configuration, Pick, Picker, Settings, Target, Wanted, pick_bound, pick_by_key,
+    Backend, Pick, Picker, Pool, Settings, Target, Wanted, pick_bound, pick_by_key,
 };
 
-fn configuration(pick: Pick) -> Configuration {
+fn pool(pick: Pick) -> Pool {
     let address = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let backend = |port| Arc::new(Backend::new(address(port), 1 + u32::from(port % 3)));
     let target = |port| Target {
@@ -17,11 +17,8 @@ fn configuration(pick: Pick) -> Configuration {
         passthrough: Arc::default(),
         name: None,
     };
-    Configuration {
-        settings: Settings { pick, ..Settings::default() },
-        backends: (1..=1000).map(target).collect(),
-        ..Configuration::default()
-    }
+    let settings = Settings { pick, ..Settings::default() };
+    Pool::new("default".into(), settings.pool(), (1..=1000).map(target).collect())
 }
 
 #[test]
@@ -34,32 +31,32 @@ fn a_pick_allocates_nothing() {
         Pick::Random,
         Pick::IpHash,
     ] {
-        let configuration = configuration(pick);
+        let pool = pool(pick);
         let mut picker = Picker::new(1);
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut picks = |count| {
             for _ in 0..count {
-                let place = picker
-                    .pick(&configuration, Wanted::Request, None, client, |place| place % 7 != 0);
-                configuration.backends[place.unwrap()].backend.open_tunnel();
+                let place =
+                    picker.pick(&pool, Wanted::Request, None, client, |place| place % 7 != 0);
+                pool.targets[place.unwrap()].backend.open_tunnel();
             }
         };
         // The first pick in turn reads the list.
         picks(1);
         assert_eq!(allocation_counter::measure(|| picks(50)).count_total, 0, "{pick:?}");
     }
-    let configuration = configuration(Pick::default());
-    let address = configuration.backends[999].backend.address();
-    let bound = configuration.settings.cookie_key.tag(address);
+    let pool = pool(Pick::default());
+    let address = pool.targets[999].backend.address();
+    let bound = pool.tag(address);
     let counted = allocation_counter::measure(|| {
-        assert_eq!(pick_bound(&configuration, bound), Some(999));
-        assert!(pick_by_key(&configuration, 1, |_| true).is_some());
+        assert_eq!(pick_bound(&pool, bound), Some(999));
+        assert!(pick_by_key(&pool, 1, |_| true).is_some());
     });
     assert_eq!(counted.count_total, 0);
 }
 
 #[test]
 fn the_counter_counts() {
-    let counted = allocation_counter::measure(|| drop(configuration(Pick::default())));
+    let counted = allocation_counter::measure(|| drop(pool(Pick::default())));
     assert!(counted.count_total >= 1000);
 }

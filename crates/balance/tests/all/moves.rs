@@ -68,7 +68,7 @@ impl Served {
             name: None,
         };
         let backends = backends.iter().map(target).collect();
-        let configuration = Configuration { backends, ..Configuration::default() };
+        let configuration = Configuration::new(Settings::default(), backends);
         let expected = self.shards;
         let on_bound = OnBound(Box::new(move |shards| {
             assert_eq!(shards, Some(expected));

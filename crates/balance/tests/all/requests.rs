@@ -620,16 +620,20 @@ fn the_key_of_the_rfc_is_what_the_backend_sees() {
     assert!(head.contains(&format!("Sec-WebSocket-Key: {KEY}\r\n")), "{head}");
 }
 
-/// A configuration with this backend.
-fn configuration(backend: SocketAddr, name: Option<&str>, loop_id: Option<&str>) -> Configuration {
-    let target = Target {
-        backend: Arc::new(Backend::new(backend, 1)),
+fn target(backend: Arc<Backend>, name: Option<&str>) -> Target {
+    Target {
+        backend,
         send_proxy: false,
         tls: None,
         passthrough: Arc::default(),
         name: name.map(Arc::from),
-    };
-    let configuration = Configuration { backends: vec![target], ..Configuration::default() };
+    }
+}
+
+/// A configuration with this backend.
+fn configuration(backend: SocketAddr, name: Option<&str>, loop_id: Option<&str>) -> Configuration {
+    let target = target(Arc::new(Backend::new(backend, 1)), name);
+    let configuration = Configuration::new(Settings::default(), vec![target]);
     let loop_id = loop_id.map_or_else(|| Arc::clone(&configuration.loop_id), Arc::from);
     Configuration { loop_id, ..configuration }
 }
@@ -639,8 +643,8 @@ fn configuration(backend: SocketAddr, name: Option<&str>, loop_id: Option<&str>)
 fn rfc8586_a_circle_of_balancers_ends_after_one_round() {
     let one = Balancer::start(&[unused_address()], Settings::default());
     let two = Balancer::start(&[one.address], Settings::default());
-    let backends = configuration(two.address, None, None).backends;
-    let circle = Configuration { backends, ..one.configuration.clone() };
+    let pools = configuration(two.address, None, None).pools;
+    let circle = Configuration { pools, ..one.configuration.clone() };
     one.shards.configure(&Arc::new(circle));
     let answer = |request: &[u8]| {
         let mut client = one.connect();
@@ -723,9 +727,8 @@ fn a_backend_whose_reused_connections_time_out_twice_loses_its_idle_ones() {
     let timeouts = |response| Timeouts { response, ..Timeouts::default() };
     let configure = |it: &mut ByHand, response| {
         let settings = Settings { timeouts: timeouts(response), ..settings.clone() };
-        let mut configuration = configuration(it.backends[0].address(), None, None);
-        configuration.backends[0].backend = Arc::clone(&it.backends[0]);
-        configuration.settings = settings;
+        let target = target(Arc::clone(&it.backends[0]), None);
+        let configuration = Configuration::new(settings, vec![target]);
         it.mailbox.send_always(BalanceCommand::Configure(Arc::new(configuration)));
         it.shard.turn().unwrap();
     };

@@ -66,7 +66,7 @@ impl Balancer {
                 name: None,
             })
             .collect();
-        Self::of(shards, Configuration { settings, backends: targets, ..Configuration::default() })
+        Self::of(shards, Configuration::new(settings, targets))
     }
 
     /// Starts a balancer that has this configuration from its first client.
@@ -80,8 +80,8 @@ impl Balancer {
         configuration: Configuration,
         on_bound: Option<OnBound>,
     ) -> Self {
-        let backends = configuration.backends.iter().map(|target| Arc::clone(&target.backend));
-        let backends = backends.collect();
+        let targets = configuration.pools.iter().flat_map(|pool| &pool.targets);
+        let backends = targets.map(|target| Arc::clone(&target.backend)).collect();
         let (sender, reports) = channel();
         let shards = Shards::start(Launch {
             listen: vec![("127.0.0.1:0".parse().unwrap(), false)],
@@ -378,11 +378,7 @@ impl ByHand {
         let targets: Vec<_> = backends.iter().map(target).collect();
         let backends = targets.iter().map(|target| Arc::clone(&target.backend)).collect();
         let start = BalanceStart {
-            configuration: Arc::new(Configuration {
-                settings,
-                backends: targets,
-                ..Configuration::default()
-            }),
+            configuration: Arc::new(Configuration::new(settings, targets)),
             commands,
             reports: sender,
             published: Arc::default(),

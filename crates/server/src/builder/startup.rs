@@ -41,7 +41,7 @@ use crate::shard::ShardContext;
 use crate::stalls::Stalls;
 use crate::ticks;
 use crate::tls::{Secured, Security, wrap};
-use crate::workers::{Pool, RouteContext};
+use crate::workers::{RouteContext, WorkerPool};
 use crate::ws::SessionMail;
 
 /// The idle time after which the kernel sends TCP keep-alive probes. Heartbeats find a dead peer
@@ -336,7 +336,7 @@ impl Server {
         };
         #[cfg(feature = "metrics")]
         let (build, warnings) = (self.observe.build, Arc::clone(&self.observe.warnings));
-        let (workers, pool) = (self.workers, Pool::default());
+        let (workers, pool) = (self.workers, WorkerPool::default());
         let hub = self.hub.clone();
         let shared = self.into_shared(Arc::clone(&stalls), pool.clone(), security.clone())?;
         Ok(Prepared {
@@ -444,7 +444,7 @@ impl Server {
     fn into_shared(
         self,
         stalls: Arc<Stalls>,
-        pool: Pool,
+        pool: WorkerPool,
         security: Security,
     ) -> Result<RouteShared> {
         let router = self.app.router()?;
@@ -522,7 +522,7 @@ struct Prepared {
     options: BuildOptions,
     shared: Arc<RouteShared>,
     stalls: Arc<Stalls>,
-    pool: Pool,
+    pool: WorkerPool,
     workers: WorkerSettings,
     security: Security,
     cluster: Unconnected,
@@ -536,7 +536,7 @@ struct Prepared {
 /// The parts of a server that outlive its start.
 struct RunningParts {
     stalls: Arc<Stalls>,
-    pool: Pool,
+    pool: WorkerPool,
     security: Security,
     #[cfg(feature = "metrics")]
     observer: Observer,

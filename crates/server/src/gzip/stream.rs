@@ -12,14 +12,14 @@ use throng_io::ConnId;
 
 use super::Permit;
 use super::encoder::Encoder;
-use crate::workers::Pool;
+use crate::workers::WorkerPool;
 
 /// Bytes that a worker compresses at a time.
 const INPUT: usize = 64 << 10;
 
 /// The connection that a body belongs to, and the workers that compress it.
 pub(crate) struct Destination {
-    pub(crate) pool: Pool,
+    pub(crate) pool: WorkerPool,
     pub(crate) id: ConnId,
     /// The path of the route.
     pub(crate) path: Arc<str>,

@@ -12,7 +12,7 @@ use crate::live::Live;
 use crate::observe::Observer;
 use crate::stalls::Stalls;
 use crate::tls::Security;
-use crate::workers::Pool;
+use crate::workers::WorkerPool;
 
 /// The parts that [`Bound`](super::Bound) and [`Running`](super::Running) share.
 pub(crate) struct Serving {
@@ -22,7 +22,7 @@ pub(crate) struct Serving {
     pub(crate) admission: Arc<Admission>,
     pub(crate) placement: Option<Placement>,
     pub(crate) stalls: Arc<Stalls>,
-    pub(crate) pool: Pool,
+    pub(crate) pool: WorkerPool,
     pub(crate) security: Security,
     pub(crate) live: Live,
     pub(crate) capacity: Capacity,

@@ -22,7 +22,7 @@ use crate::shard::ShardContext;
 use crate::stalls::Stalls;
 use crate::ticks;
 use crate::tls::Security;
-use crate::workers::{Pool, RouteContext};
+use crate::workers::{RouteContext, WorkerPool};
 
 /// Routes and settings. Only the origins change after `bind`.
 pub(crate) struct RouteShared {
@@ -34,7 +34,7 @@ pub(crate) struct RouteShared {
     pub(crate) refusals: Option<Box<RefusalForm>>,
     pub(crate) origins: LiveOrigins,
     pub(crate) trusted_proxies: Arc<[Network]>,
-    pub(crate) pool: Pool,
+    pub(crate) pool: WorkerPool,
     pub(crate) events: Events,
     pub(crate) shards: ShardContext,
     pub(crate) access: access::Log,

@@ -27,15 +27,15 @@ pub use throng_engine::workers::{
 pub(crate) struct RouteContext {
     /// The route's path as it was given to the app.
     pub(crate) path: Arc<str>,
-    pub(crate) pool: Pool,
+    pub(crate) pool: WorkerPool,
     pub(crate) reporter: Arc<Reporter>,
 }
 
 /// The server's worker pool. It is empty before `bind`, since it needs the shards' command queues.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pool(Arc<OnceLock<Workers>>);
+pub(crate) struct WorkerPool(Arc<OnceLock<Workers>>);
 
-impl Pool {
+impl WorkerPool {
     pub(crate) fn set(&self, workers: Workers) {
         // A server is bound once.
         let _ = self.0.set(workers);

@@ -285,8 +285,7 @@ pub(crate) fn still_counted(backends: &[Arc<Backend>]) -> Vec<String> {
 pub(crate) fn configuration(settings: &Settings, backends: Vec<Target>) -> Arc<Configuration> {
     // A fixed id, unlike the random id of a process, so that a run is repeatable.
     let loop_id = Arc::from("simulated");
-    let settings = settings.clone();
-    Arc::new(Configuration { settings, backends, loop_id, ..Configuration::default() })
+    Arc::new(Configuration { loop_id, ..Configuration::new(settings.clone(), backends) })
 }
 
 /// A backend that serves requests without TLS.

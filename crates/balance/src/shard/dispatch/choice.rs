@@ -7,6 +7,7 @@ use crate::backend::Backend;
 use crate::forward::Bound;
 use crate::guards::HandshakePermit;
 use crate::pick::{has_candidate, pick_bound, pick_by_key};
+use crate::pool::Pool;
 use crate::settings::Pick;
 use crate::shard::mail::BalanceMail;
 use crate::shard::records::Exchange;
@@ -14,7 +15,7 @@ use crate::shard::rules::BalanceRules;
 
 /// The result of a search.
 pub(in crate::shard) enum Choice {
-    /// The index in the configuration's list, with a permit.
+    /// The index in the pool's list, with a permit.
     Backend(usize, HandshakePermit),
     /// All permits are taken: of all backends, or of the client's bound backend.
     Full(Option<Arc<Backend>>),
@@ -23,52 +24,47 @@ pub(in crate::shard) enum Choice {
 }
 
 impl Dispatch {
-    /// Picks a backend and takes a permit.
+    /// Picks a backend of the pool and takes a permit.
     pub(in crate::shard) fn choose(
         &mut self,
         exchange: &Exchange,
+        pool: &Pool,
         rules: &BalanceRules,
         mail: &BalanceMail,
     ) -> Choice {
-        let configuration = &**rules.configuration();
-        let settings = &configuration.settings;
         let facts = exchange.facts();
-        let cap = settings.max_handshakes;
-        if exchange.tries() > usize::from(settings.retries) {
+        let cap = pool.settings.max_handshakes;
+        if exchange.tries() > usize::from(rules.settings().retries) {
             return Choice::None;
         }
-        let untried = |index: usize| {
-            let target = &configuration.backends[index];
-            target.serves(facts.route()) && !exchange.has_tried(target.backend.key())
-        };
-        let has_room =
-            |index: usize| cap == 0 || configuration.backends[index].backend.handshakes() < cap;
+        let backend = |index: usize| &pool.targets[index].backend;
+        let untried = |index: usize| !exchange.has_tried(backend(index).key());
+        let has_room = |index: usize| cap == 0 || backend(index).handshakes() < cap;
         let (tag, key) = match facts.bound() {
             Some(Bound::Backend(tag)) => (Some(tag), None),
             Some(Bound::Hash(key)) => (None, Some(key)),
             None => (None, None),
         };
-        let bound =
-            tag.and_then(|tag| pick_bound(configuration, tag)).filter(|&index| untried(index));
+        let bound = tag.and_then(|tag| pick_bound(pool, tag)).filter(|&index| untried(index));
         // A client that is bound to one backend waits for it; others go to any with a free permit.
         let belongs = bound.is_some()
             || key.is_some()
-            || matches!(settings.pick, Pick::Rendezvous | Pick::IpHash);
+            || matches!(pool.settings.pick, Pick::Rendezvous | Pick::IpHash);
         let mut pick = |usable: &dyn Fn(usize) -> bool| match key {
-            Some(key) => pick_by_key(configuration, key, usable),
-            None => self.picker.pick(configuration, facts.wanted(), None, facts.client(), usable),
+            Some(key) => pick_by_key(pool, key, usable),
+            None => self.picker.pick(pool, facts.wanted(), None, facts.client(), usable),
         };
         let picked = bound.or_else(|| {
             if belongs { pick(&untried) } else { pick(&|index| untried(index) && has_room(index)) }
         });
         if let Some(index) = picked {
-            let backend = &configuration.backends[index].backend;
+            let backend = backend(index);
             return match HandshakePermit::take(backend, cap) {
                 Some(permit) => Choice::Backend(index, permit),
                 None => Choice::Full(belongs.then(|| Arc::clone(backend))),
             };
         }
-        if has_candidate(configuration, untried) {
+        if has_candidate(pool, untried) {
             return Choice::Full(None);
         }
         // The removal of a backend is visible at once; a new backend comes in a command, possibly
@@ -78,9 +74,8 @@ impl Dispatch {
         }
         // A verdict of down may be wrong or outdated: a failed try is better than a refusal without
         // one.
-        match self.picker.pick_down(configuration, untried) {
-            Some(index) => match HandshakePermit::take(&configuration.backends[index].backend, cap)
-            {
+        match self.picker.pick_down(pool, untried) {
+            Some(index) => match HandshakePermit::take(backend(index), cap) {
                 Some(permit) => Choice::Backend(index, permit),
                 None => Choice::Full(None),
             },

@@ -15,6 +15,7 @@ use super::records::{BalanceRecord, BalanceRecords, Phase};
 use super::rules::BalanceRules;
 use crate::backend::Backend;
 use crate::pick::Picker;
+use crate::pool::Pool;
 use crate::settings::next_source;
 
 /// The picker of backends, and the clients whose requests wait for a permit.
@@ -44,14 +45,9 @@ impl Dispatch {
         self.picker.random()
     }
 
-    /// Queues a request for a permit: of `backend`, or of any that serves its route.
-    pub(super) fn enqueue(
-        &mut self,
-        id: ConnId,
-        backend: Option<Arc<Backend>>,
-        route: Option<&str>,
-    ) {
-        self.waiting.push(id, backend, route);
+    /// Queues a request for a permit: of `backend`, or of any in its pool.
+    pub(super) fn enqueue(&mut self, id: ConnId, backend: Option<Arc<Backend>>, pool: &Arc<Pool>) {
+        self.waiting.push(id, backend, pool);
     }
 
     /// Returns the clients that wait.
@@ -65,14 +61,8 @@ impl Dispatch {
     }
 
     /// Unbinds the clients that wait: with another list of backends, each may be bound to another.
-    pub(super) fn unbind(&mut self, records: &BalanceRecords) {
-        self.waiting.unbind(|id| match records.at(id.slot()) {
-            Some((at, BalanceRecord::Client(client))) if at == id => client
-                .exchange
-                .as_ref()
-                .and_then(|exchange| exchange.facts().route().map(Box::from)),
-            _ => None,
-        });
+    pub(super) fn unbind(&mut self, rules: &BalanceRules) {
+        self.waiting.unbind(|pool| Arc::clone(rules.configuration().pools.current(pool)));
     }
 
     /// Removes clients that no longer wait.

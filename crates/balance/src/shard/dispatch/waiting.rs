@@ -6,15 +6,14 @@ use std::sync::Arc;
 use throng_io::ConnId;
 
 use crate::backend::{Backend, State};
-use crate::shard::rules::BalanceRules;
+use crate::pool::Pool;
 
 /// Clients whose request has no permit yet, the first to come first.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Waiting {
-    /// Clients that any backend with a free permit can serve, if it serves their route,
-    /// [`RequestFacts::route`](super::records::RequestFacts::route).
-    any: BTreeMap<Option<Box<str>>, VecDeque<ConnId>>,
-    /// Clients that are bound to one backend, by its key. They are not examined while it is full.
+    /// Clients that any backend of their pool with a free permit can serve.
+    any: Vec<(Arc<Pool>, VecDeque<ConnId>)>,
+    /// Clients that are bound to one backend, by its id. They are not examined while it is full.
     bound: BTreeMap<u64, Bound>,
     /// Total clients examined.
     looked_at: u64,
@@ -24,27 +23,42 @@ pub(in crate::shard) struct Waiting {
 
 #[derive(Debug)]
 struct Bound {
+    pool: Arc<Pool>,
     backend: Arc<Backend>,
     clients: VecDeque<ConnId>,
 }
 
 impl Bound {
     /// Returns whether it has a free permit, or its clients must go elsewhere.
-    fn is_due(&self, cap: u32) -> bool {
+    fn is_due(&self) -> bool {
+        let cap = self.pool.settings.max_handshakes;
         self.backend.state() != State::Up || cap == 0 || self.backend.handshakes() < cap
     }
 }
 
 impl Waiting {
-    /// Adds a client, with the one backend that it waits for, or its route.
-    pub(super) fn push(&mut self, id: ConnId, backend: Option<Arc<Backend>>, route: Option<&str>) {
+    /// Adds a client, with the one backend that it waits for, or its pool.
+    pub(super) fn push(&mut self, id: ConnId, backend: Option<Arc<Backend>>, pool: &Arc<Pool>) {
         match backend {
-            None => self.any.entry(route.map(Box::from)).or_default().push_back(id),
+            None => self.any_of(pool).push_back(id),
             Some(backend) => {
-                let new = || Bound { backend: Arc::clone(&backend), clients: VecDeque::new() };
-                self.bound.entry(backend.key()).or_insert_with(new).clients.push_back(id);
+                let new = || Bound {
+                    pool: Arc::clone(pool),
+                    backend: Arc::clone(&backend),
+                    clients: VecDeque::new(),
+                };
+                self.bound.entry(backend.id()).or_insert_with(new).clients.push_back(id);
             }
         }
+    }
+
+    fn any_of(&mut self, pool: &Arc<Pool>) -> &mut VecDeque<ConnId> {
+        let known = self.any.iter().position(|(other, _)| Arc::ptr_eq(other, pool));
+        let at = known.unwrap_or_else(|| {
+            self.any.push((Arc::clone(pool), VecDeque::new()));
+            self.any.len() - 1
+        });
+        &mut self.any[at].1
     }
 
     pub(in crate::shard) fn is_empty(&self) -> bool {
@@ -57,7 +71,7 @@ impl Waiting {
 
     /// Returns the number of clients that are not bound to a backend.
     pub(in crate::shard) fn unbound(&self) -> usize {
-        self.any.values().map(VecDeque::len).sum()
+        self.any.iter().map(|(_, clients)| clients.len()).sum()
     }
 
     /// Returns the total of clients examined: for tests, which count the cost of a turn.
@@ -72,7 +86,7 @@ impl Waiting {
 
     /// Removes clients that no longer wait.
     pub(super) fn retain(&mut self, mut waits: impl FnMut(ConnId) -> bool) {
-        self.any.retain(|_, clients| {
+        self.any.retain_mut(|(_, clients)| {
             clients.retain(|&id| waits(id));
             !clients.is_empty()
         });
@@ -83,22 +97,19 @@ impl Waiting {
     }
 
     /// Unbinds all clients: with another list of backends, each may be bound to another one.
-    pub(super) fn unbind(&mut self, route: impl Fn(ConnId) -> Option<Box<str>>) {
-        for bound in std::mem::take(&mut self.bound).into_values() {
-            for id in bound.clients {
-                self.any.entry(route(id)).or_default().push_back(id);
-            }
+    /// `current` returns the pool of the new list.
+    pub(super) fn unbind(&mut self, current: impl Fn(&Arc<Pool>) -> Arc<Pool>) {
+        let bound = std::mem::take(&mut self.bound).into_values();
+        let bound = bound.map(|bound| (bound.pool, bound.clients));
+        for (pool, clients) in std::mem::take(&mut self.any).into_iter().chain(bound) {
+            self.any_of(&current(&pool)).extend(clients);
         }
     }
 
-    /// Returns the routes with a backend that is not full, each with the number of its clients.
-    pub(in crate::shard) fn open_routes(
-        &self,
-        rules: &BalanceRules,
-    ) -> Vec<(Option<Box<str>>, usize)> {
-        let open = |(route, _): &(&Option<Box<str>>, _)| !rules.is_full(route.as_deref());
-        let routes = self.any.iter().filter(open);
-        routes.map(|(route, clients)| (route.clone(), clients.len())).collect()
+    /// Returns the pools with a backend that is not full, each with the number of its clients.
+    pub(in crate::shard) fn open_pools(&self) -> Vec<(Arc<Pool>, usize)> {
+        let open = self.any.iter().filter(|(pool, _)| !pool.is_full());
+        open.map(|(pool, clients)| (Arc::clone(pool), clients.len())).collect()
     }
 
     /// Counts a client that is examined.
@@ -111,19 +122,19 @@ impl Waiting {
         self.has_more = has_more;
     }
 
-    /// Takes the next client of a route.
-    pub(in crate::shard) fn pop_any(&mut self, route: &Option<Box<str>>) -> Option<ConnId> {
-        let clients = self.any.get_mut(route)?;
-        let id = clients.pop_front();
-        if clients.is_empty() {
-            self.any.remove(route);
+    /// Takes the next client of a pool.
+    pub(in crate::shard) fn pop_any(&mut self, pool: &Arc<Pool>) -> Option<ConnId> {
+        let at = self.any.iter().position(|(other, _)| Arc::ptr_eq(other, pool))?;
+        let id = self.any[at].1.pop_front();
+        if self.any[at].1.is_empty() {
+            self.any.remove(at);
         }
         id
     }
 
     /// Takes the next client of a backend with a free permit.
-    pub(in crate::shard) fn pop_bound(&mut self, cap: u32) -> Option<ConnId> {
-        let (&key, bound) = self.bound.iter_mut().find(|(_, bound)| bound.is_due(cap))?;
+    pub(in crate::shard) fn pop_bound(&mut self) -> Option<ConnId> {
+        let (&key, bound) = self.bound.iter_mut().find(|(_, bound)| bound.is_due())?;
         let id = bound.clients.pop_front();
         if bound.clients.is_empty() {
             self.bound.remove(&key);

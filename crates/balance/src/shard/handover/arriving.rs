@@ -57,9 +57,8 @@ where
             let tunnel = descriptors.next().and_then(|pair| {
                 let moving: Moving<D::Record> = throng_carry::thaw(&state).ok()?;
                 // A tunnel whose backend takes no clients here would be closed.
-                let targets = &parts.rules.configuration().backends;
-                let mut backends = targets.iter().map(|target| &target.backend);
-                let backend = backends.find(|it| it.address() == moving.backend())?;
+                let pools = &parts.rules.configuration().pools;
+                let backend = pools.backend(moving.pool(), moving.backend())?;
                 let backend = Arc::clone(backend);
                 let is_wanted = moving.client().to_bits() == id && backend.state() == State::Up;
                 let is_entered = is_wanted && enter(driver, &moving, pair);

@@ -18,6 +18,8 @@ pub(super) struct TunnelRecord {
     upstream: u64,
     /// The backend's address: its identity in every process.
     backend: SocketAddr,
+    /// The name of its pool, unless it is the default.
+    pool: Option<String>,
     /// When it was frozen, in milliseconds of the clock that both processes have.
     frozen_at: u64,
     /// The key under which the client is counted for its address.
@@ -34,7 +36,7 @@ pub(super) struct TunnelRecord {
 throng_carry::carried! {
     TunnelRecord {
         required { 1 client, 3 upstream, 5 backend, 7 of_client, 9 of_upstream, 15 frozen_at }
-        optional { 2 counted, 4 entry }
+        optional { 2 counted, 4 entry, 6 pool }
         // Without these bytes a stream would have a gap.
         if_any { 11 to_client, 13 to_upstream }
         rebuilt { }
@@ -64,6 +66,7 @@ impl TunnelRecord {
             client: client.to_bits(),
             upstream: upstream.to_bits(),
             backend: count.backend().address(),
+            pool: parts.rules.configuration().pools.name_of(count.backend()).map(str::to_owned),
             frozen_at,
             counted: parts.clients.key(client).map(AddressKey::get),
             of_client,
@@ -114,6 +117,11 @@ impl<R> Moving<R> {
         self.tunnel.backend
     }
 
+    /// Returns the name of the backend's pool, unless it is the default.
+    pub(super) fn pool(&self) -> Option<&str> {
+        self.tunnel.pool.as_deref()
+    }
+
     /// Returns the key under which the client is counted for its address.
     pub(super) fn counted(&self) -> Option<AddressKey> {
         self.tunnel.counted.and_then(AddressKey::new)
@@ -133,6 +141,7 @@ impl<R> Moving<R> {
             client: _,
             upstream: _,
             backend,
+            pool: _,
             frozen_at,
             counted: _,
             of_client,
@@ -247,6 +256,7 @@ mod tests {
             client: client.to_bits(),
             upstream: upstream.to_bits(),
             backend: "127.0.0.1:9000".parse().unwrap(),
+            pool: Some("chat".to_owned()),
             frozen_at: 1_000,
             counted: Some(7),
             of_client: side(upstream).freeze(EighthTick(16)).0,
@@ -275,6 +285,7 @@ mod tests {
         let before = moving();
         let frozen = throng_carry::freeze(&before);
         let after: Moving<SocketRecord> = throng_carry::thaw(&frozen).unwrap();
+        assert_eq!((after.backend(), after.pool()), (before.backend(), Some("chat")));
         assert_eq!(after.tunnel.of_client, before.tunnel.of_client);
         assert_eq!(after.tunnel.of_upstream, before.tunnel.of_upstream);
         assert_eq!(bytes(after.tunnel.to_client.as_ref()), Some(vec![0x81, 5, b'h']));

@@ -12,6 +12,7 @@ use super::LogEntry;
 use crate::backend::{Backend, Wanted};
 use crate::forward::{Bound, Framing};
 use crate::guards::{HandshakePermit, RequestGuard};
+use crate::pool::Pool;
 use crate::report::Failure;
 use crate::settings::Target;
 
@@ -54,21 +55,23 @@ pub(in crate::shard) enum Fact {
     Chunked = 1 << 6,
     /// The client uses https: its connection has TLS, or a trusted proxy reports it.
     Secure = 1 << 7,
+    /// It is a connection that is passed through.
+    PassedThrough = 1 << 8,
 }
 
 /// The facts of a request after its head. They do not change.
 #[derive(Debug)]
 pub(in crate::shard) struct RequestFacts {
     /// The [`Fact`]s that are true.
-    facts: u8,
+    facts: u16,
     /// The key of a WebSocket handshake.
     key: Option<Key>,
     /// The client's address, past trusted proxies.
     client: IpAddr,
     /// The backend that its client is bound to, or the key for picks by a key.
     bound: Option<Bound>,
-    /// The pattern of a connection that is passed through.
-    route: Option<Box<str>>,
+    /// The pool of its backends.
+    pool: Arc<Pool>,
 }
 
 impl RequestFacts {
@@ -77,7 +80,7 @@ impl RequestFacts {
         request: &Request<'_>,
         key: Option<Key>,
         client: IpAddr,
-        bound: Option<Bound>,
+        (pool, bound): (Arc<Pool>, Option<Bound>),
         is_secure: bool,
     ) -> Self {
         let method = request.method();
@@ -95,19 +98,19 @@ impl RequestFacts {
             (Fact::Chunked, request.body_length() == BodyLength::Chunked),
             (Fact::Secure, is_secure),
         ];
-        let facts = facts.map(|(fact, is_true)| if is_true { fact as u8 } else { 0 });
+        let facts = facts.map(|(fact, is_true)| if is_true { fact as u16 } else { 0 });
         let facts = facts.into_iter().fold(0, |all, fact| all | fact);
-        Self { facts, key, client, bound, route: None }
+        Self { facts, key, client, bound, pool }
     }
 
     /// Returns the facts of a connection that is passed through.
-    fn passed_through(route: Box<str>, client: IpAddr, bound: Option<Bound>) -> Self {
-        Self { facts: 0, key: None, client, bound, route: Some(route) }
+    fn passed_through(pool: Arc<Pool>, client: IpAddr, bound: Option<Bound>) -> Self {
+        Self { facts: Fact::PassedThrough as u16, key: None, client, bound, pool }
     }
 
     /// Returns whether a fact is true.
     pub(in crate::shard) fn is(&self, fact: Fact) -> bool {
-        self.facts & fact as u8 != 0
+        self.facts & fact as u16 != 0
     }
 
     /// Returns the key of a WebSocket handshake.
@@ -125,14 +128,14 @@ impl RequestFacts {
         self.bound
     }
 
-    /// Returns the pattern of a connection that is passed through.
-    pub(in crate::shard) fn route(&self) -> Option<&str> {
-        self.route.as_deref()
+    /// Returns the pool of its backends, as it was when the request came.
+    pub(in crate::shard) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
     }
 
     /// Returns whether it asks for an upgrade, or is a connection that is passed through.
     pub(in crate::shard) fn wants_tunnel(&self) -> bool {
-        self.key.is_some() || self.route.is_some()
+        self.key.is_some() || self.is(Fact::PassedThrough)
     }
 
     /// Returns what its client wants.
@@ -212,13 +215,13 @@ impl Exchange {
 
     /// Creates the record of a connection that is passed through, after these bytes.
     pub(in crate::shard) fn passed_through(
-        route: Box<str>,
+        pool: Arc<Pool>,
         received: Vec<u8>,
         (client, bound): (IpAddr, Option<Bound>),
         entry: Option<Box<LogEntry>>,
         now: Instant,
     ) -> Self {
-        let facts = RequestFacts::passed_through(route, client, bound);
+        let facts = RequestFacts::passed_through(pool, client, bound);
         let mut exchange = Self::new(facts, received, None, entry, now);
         (exchange.keep_alive, exchange.body) = (false, BodyState::Complete);
         exchange

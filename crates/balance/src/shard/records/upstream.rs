@@ -10,6 +10,7 @@ use throng_proto::ws::Boundary;
 
 use super::{Exchange, Fact, HttpSide, Owner};
 use crate::backend::Backend;
+use crate::pool::Pool;
 use crate::report::Failure;
 use crate::settings::{Target, Timeouts};
 
@@ -34,6 +35,8 @@ pub(in crate::shard) struct Upstream {
     past: Option<Past>,
     /// The backend's generation when it was begun.
     generation: u32,
+    /// The idle connections that each shard keeps to its backend.
+    keep_alive: usize,
     /// It carried a body of this client, and serves no other.
     owner: Option<Owner>,
     /// The frame boundaries, once it has answered 101.
@@ -52,7 +55,7 @@ impl Upstream {
     pub(in crate::shard) fn new(
         client: ConnId,
         exchange: &Exchange,
-        target: &Target,
+        (pool, target): (&Pool, &Target),
         past: Option<Past>,
     ) -> Self {
         let mut decoder = http1::ResponseDecoder::new();
@@ -70,11 +73,12 @@ impl Upstream {
             client: Some(client),
             is_connected: past.is_some(),
             is_handshake: facts.key().is_some(),
-            is_passthrough: facts.route().is_some(),
+            is_passthrough: facts.is(Fact::PassedThrough),
             generation: past.map_or_else(|| backend.generation(), |past| past.generation),
             owner: past.and_then(|past| past.owner).or(carried),
             past,
             backend,
+            keep_alive: pool.settings.keep_alive,
             boundary: Boundary::new(),
         }
     }
@@ -98,6 +102,11 @@ impl Upstream {
     pub(in crate::shard) fn release(&mut self) -> Option<Owner> {
         self.client = None;
         self.owner
+    }
+
+    /// Returns the number of idle connections that each shard keeps to its backend.
+    pub(in crate::shard) fn keep_alive(&self) -> usize {
+        self.keep_alive
     }
 
     /// Returns the client that it carried a body of.

@@ -38,7 +38,7 @@ impl BalanceParts {
         let Some(upstream) = self.records.upstream(id) else { return };
         let Some(client_id) = upstream.client() else {
             // No request is in progress: the next one must not get these bytes for an answer.
-            self.idle.remove(upstream.backend().address(), id);
+            self.idle.remove(upstream.backend().id(), id);
             return self.actions.push(ConnAction::Close(id));
         };
         let Some((upstream, client, deadlines)) = self.records.exchange(id) else {
@@ -162,19 +162,18 @@ impl BalanceParts {
     /// Keeps a backend's connection for the next request, if it can carry another. `keeps`: the
     /// client may send another request.
     fn release<D: Driver>(&mut self, driver: &mut D, id: ConnId, is_complete: bool, keeps: bool) {
-        let settings = self.rules.settings();
-        let deadline = self.time.after(settings.timeouts.keep_alive);
+        let deadline = self.time.after(self.rules.timeouts().keep_alive);
         let Some(upstream) = self.records.upstream(id) else { return };
         let owner = upstream.release();
         let is_clean = is_complete && upstream.may_carry_more() && (keeps || owner.is_none());
         if upstream.http.resume() {
             driver.resume(id);
         }
-        let address = upstream.backend().address();
+        let (backend, most) = (upstream.backend().id(), upstream.keep_alive());
         let is_up = upstream.backend().state() == State::Up;
         self.records.set_deadline(id, deadline);
         let surplus = match is_clean && is_up && !self.tunnels.is_ending() {
-            true => self.idle.put(address, id, owner, settings.keep_alive),
+            true => self.idle.put(backend, id, owner, most),
             false => Some(id),
         };
         if let Some(surplus) = surplus {

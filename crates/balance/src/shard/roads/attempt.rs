@@ -14,6 +14,7 @@ use crate::access::EndReason;
 use crate::backend::Backend;
 use crate::forward;
 use crate::guards::HandshakePermit;
+use crate::pool::Pool;
 use crate::report::Failure;
 use crate::settings::Target;
 use crate::shard::BalanceParts;
@@ -50,26 +51,30 @@ const BUDGET: usize = 64;
 impl BalanceParts {
     /// Finds a backend and a connection for the request of `id`.
     pub(in crate::shard) fn dispatch<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let configuration = Arc::clone(self.rules.configuration());
+        let Self { records, rules, .. } = self;
+        let Some(exchange) = records.client(id).and_then(|client| client.exchange.as_ref()) else {
+            return;
+        };
+        let pool = Arc::clone(rules.configuration().pools.current(exchange.facts().pool()));
         loop {
             let Some(client) = self.records.client(id) else { return };
             let Some(exchange) = &client.exchange else { return };
-            let (index, permit) = match self.dispatch.choose(exchange, &self.rules, &self.mail) {
+            let choice = self.dispatch.choose(exchange, &pool, &self.rules, &self.mail);
+            let (index, permit) = match choice {
                 Choice::Backend(index, permit) => (index, permit),
-                Choice::Full(backend) => return self.enqueue(id, backend),
+                Choice::Full(backend) => return self.enqueue(id, backend, &pool),
                 Choice::None => return self.refuse_without_backend(id),
             };
-            if self.begin_try(driver, id, &configuration.backends[index], permit) {
+            if self.begin_try(driver, id, (&pool, &pool.targets[index]), permit) {
                 return;
             }
         }
     }
 
-    /// Lets a request wait for a permit: of `backend`, or of any.
-    fn enqueue(&mut self, id: ConnId, backend: Option<Arc<Backend>>) {
+    /// Lets a request wait for a permit: of `backend`, or of any in its pool.
+    fn enqueue(&mut self, id: ConnId, backend: Option<Arc<Backend>>, pool: &Arc<Pool>) {
         let Some(client) = self.records.client(id) else { return };
-        let route = client.exchange.as_ref().and_then(|exchange| exchange.facts().route());
-        self.dispatch.enqueue(id, backend, route);
+        self.dispatch.enqueue(id, backend, pool);
         if client.phase != Phase::Queued {
             client.phase = Phase::Queued;
             let queue = self.rules.timeouts().queue;
@@ -77,12 +82,13 @@ impl BalanceParts {
         }
     }
 
-    /// Sends a request to `target`. Returns false if the connection could not even be begun.
+    /// Sends a request to `target` of a pool. Returns false if the connection could not even be
+    /// begun.
     fn begin_try<D: Driver>(
         &mut self,
         driver: &mut D,
         id: ConnId,
-        target: &Target,
+        (pool, target): (&Pool, &Target),
         permit: HandshakePermit,
     ) -> bool {
         let backend = &target.backend;
@@ -117,7 +123,7 @@ impl BalanceParts {
         let is_reused = past.is_some();
         // A plain request needs a permit only for a new connection.
         exchange.send_on(upstream_id, (!is_reused).then_some(permit));
-        let mut upstream = Upstream::new(id, exchange, target, past);
+        let mut upstream = Upstream::new(id, exchange, (pool, target), past);
         // With TLS it comes before the handshake.
         if target.send_proxy && target.tls.is_none() {
             self.actions.write(&mut upstream.http, |out| {
@@ -132,8 +138,8 @@ impl BalanceParts {
         if has_room && client.held.is_empty() && client.http.resume() {
             driver.resume(id);
         }
-        let timeouts = self.rules.timeouts();
-        let timeout = if is_reused { timeouts.response } else { timeouts.connect };
+        let response = self.rules.timeouts().response;
+        let timeout = if is_reused { response } else { pool.settings.connect };
         self.records.enter(upstream_id, BalanceRecord::Upstream(Box::new(upstream)));
         self.records.set_deadline(upstream_id, self.time.after(timeout));
         self.actions.push(ConnAction::Flush(upstream_id));
@@ -175,7 +181,6 @@ impl BalanceParts {
         if self.dispatch.waiting().is_empty() {
             return;
         }
-        let cap = self.rules.settings().max_handshakes;
         let numbers = |parts: &Self| {
             let waiting = parts.dispatch.waiting();
             (waiting.len(), waiting.unbound())
@@ -183,23 +188,23 @@ impl BalanceParts {
         let before = numbers(self);
         let mut budget = BUDGET;
         while budget > 0
-            && let Some(id) = self.dispatch.waiting_mut().pop_bound(cap)
+            && let Some(id) = self.dispatch.waiting_mut().pop_bound()
         {
             budget -= 1;
             self.serve(driver, id);
         }
-        // Each route has its part, so that no crowd of one holds up the others.
-        let routes = self.dispatch.waiting().open_routes(&self.rules);
-        let part = (budget / routes.len().max(1)).max(1);
+        // Each pool has its part, so that no crowd of one holds up the others.
+        let pools = self.dispatch.waiting().open_pools();
+        let part = (budget / pools.len().max(1)).max(1);
         let mut is_spent = budget == 0;
-        for (route, len) in routes {
+        for (pool, len) in pools {
             // Once around at most: a client that has tried all backends with a permit goes to the
             // end.
             let mut rest = len.min(part).min(budget);
             let is_crowd = rest < len;
             while rest > 0
-                && !self.rules.is_full(route.as_deref())
-                && let Some(id) = self.dispatch.waiting_mut().pop_any(&route)
+                && !pool.is_full()
+                && let Some(id) = self.dispatch.waiting_mut().pop_any(&pool)
             {
                 (rest, budget) = (rest - 1, budget - 1);
                 self.serve(driver, id);
@@ -223,7 +228,7 @@ impl BalanceParts {
     pub(in crate::shard) fn refuse(&mut self, id: ConnId, status: u16, reason: &str) {
         let Some(client) = self.records.client(id) else { return };
         let exchange = client.exchange.as_ref();
-        if exchange.is_some_and(|exchange| exchange.facts().route().is_some()) {
+        if exchange.is_some_and(|exchange| exchange.facts().is(Fact::PassedThrough)) {
             return self.refuse_passthrough(id, reason, ConnAction::Close(id));
         }
         let is_head = exchange.is_some_and(|exchange| exchange.facts().is(Fact::Head));
@@ -344,7 +349,7 @@ impl BalanceParts {
         failure: Failure,
     ) {
         let Some(client_id) = upstream.client() else {
-            return self.idle.remove(upstream.backend().address(), id);
+            return self.idle.remove(upstream.backend().id(), id);
         };
         let Some(client) = self.records.client(client_id) else { return };
         let Some(exchange) = &mut client.exchange else { return };
@@ -395,7 +400,7 @@ impl BalanceParts {
         let Some(upstream) = self.records.upstream(id) else { return };
         upstream.http.finish();
         let Some(client) = upstream.client() else {
-            self.idle.remove(upstream.backend().address(), id);
+            self.idle.remove(upstream.backend().id(), id);
             return self.actions.push(ConnAction::Close(id));
         };
         let is_end = matches!(upstream.decoder.handle_end_of_stream(), Ok(Some(_)));

@@ -314,11 +314,12 @@ impl BalanceParts {
             return self.actions.push(ConnAction::Evict(id, full));
         }
         let (address, now) = (client.origin.address().ip(), self.time.now());
-        let settings = self.rules.settings();
+        let pool = self.rules.configuration().pools.passthrough(&route);
+        let settings = &pool.settings;
         let is_bound = settings.sticky == Sticky::Ip;
         let bound = is_bound.then(|| Bound::Hash(client_key(&settings.cookie_key, address)));
         let entry = self.log.begin_passthrough(server_name, client.origin.subject(), now);
-        let exchange = Exchange::passed_through(route, received, (address, bound), entry, now);
+        let exchange = Exchange::passed_through(pool, received, (address, bound), entry, now);
         self.meters.count(|it| it.passed_through += 1);
         client.begin(Box::new(exchange));
         if !self.clients.may_pass(&random, self.time.tick()) {

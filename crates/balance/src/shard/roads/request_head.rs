@@ -102,8 +102,13 @@ pub(super) fn begin_exchange(
             Unserved::Answered(Box::new(OwnAnswer { response, reason, entry }))
         })?);
     }
-    let bound = forward::sticky_key(&settings.sticky, &settings.cookie_key, request, client);
-    let facts = RequestFacts::new(request, asked.key().cloned(), client, bound, is_secure);
+    let pools = &rules.configuration().pools;
+    let named = names.and_then(|names| pools.named(&names.pool));
+    let pool = Arc::clone(named.unwrap_or_else(|| pools.first()));
+    let sticky = &pool.settings.sticky;
+    let bound = forward::sticky_key(sticky, &settings.cookie_key, request, client);
+    let key = asked.key().cloned();
+    let facts = RequestFacts::new(request, key, client, (pool, bound), is_secure);
     let hop = forward::Hop {
         peer: ip,
         trusted: is_trusted,

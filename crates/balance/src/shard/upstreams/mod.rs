@@ -1,7 +1,6 @@
 //! Idle connections to backends.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 
 use throng_io::ConnId;
 
@@ -18,15 +17,15 @@ struct Idle {
     owner: Option<Owner>,
 }
 
-/// Idle connections by backend. The most recently used comes first: it is the least likely to be
-/// closed soon.
+/// Idle connections by the backend's id. The most recently used comes first: it is the least likely
+/// to be closed soon.
 #[derive(Debug, Default)]
 pub(super) struct IdlePool {
-    idle: HashMap<SocketAddr, Vec<Idle>>,
+    idle: HashMap<u64, Vec<Idle>>,
     /// The number of all idle connections, which every turn needs.
     len: usize,
     /// For each client, the backends of the connections that serve only this client.
-    owned: HashMap<ConnId, Vec<SocketAddr>>,
+    owned: HashMap<ConnId, Vec<u64>>,
 }
 
 impl IdlePool {
@@ -34,7 +33,7 @@ impl IdlePool {
     /// serves only one client, or else `id`.
     pub(super) fn put(
         &mut self,
-        backend: SocketAddr,
+        backend: u64,
         id: ConnId,
         owner: Option<Owner>,
         most: usize,
@@ -66,7 +65,7 @@ impl IdlePool {
         records: &mut BalanceRecords,
         actions: &mut ActionQueue,
     ) -> Option<ConnId> {
-        while let Some(id) = self.take(backend.address(), client) {
+        while let Some(id) = self.take(backend.id(), client) {
             let Some(upstream) = records.upstream(id) else { continue };
             match upstream.client() {
                 None if upstream.is_current() => return Some(id),
@@ -78,7 +77,7 @@ impl IdlePool {
     }
 
     /// Takes a connection that this client may use, preferably one reserved for it.
-    fn take(&mut self, backend: SocketAddr, client: Owner) -> Option<ConnId> {
+    fn take(&mut self, backend: u64, client: Owner) -> Option<ConnId> {
         let idle = self.idle.get_mut(&backend)?;
         let last_of = |owner| idle.iter().rposition(|idle| idle.owner == owner);
         let last = last_of(Some(client)).or_else(|| last_of(None))?;
@@ -104,7 +103,7 @@ impl IdlePool {
     }
 
     /// Removes a connection that has ended.
-    pub(super) fn remove(&mut self, backend: SocketAddr, id: ConnId) {
+    pub(super) fn remove(&mut self, backend: u64, id: ConnId) {
         if let Some(idle) = self.idle.get_mut(&backend) {
             let removed = idle.extract_if(.., |other| other.id == id);
             for removed in removed {
@@ -128,7 +127,7 @@ impl IdlePool {
 }
 
 /// Forgets one connection to `backend` that was reserved for this client, if there is one.
-fn disown(owned: &mut HashMap<ConnId, Vec<SocketAddr>>, backend: SocketAddr, owner: Option<Owner>) {
+fn disown(owned: &mut HashMap<ConnId, Vec<u64>>, backend: u64, owner: Option<Owner>) {
     let Some(client) = owner.map(|owner| owner.client()) else { return };
     let Some(backends) = owned.get_mut(&client) else { return };
     if let Some(at) = backends.iter().position(|other| *other == backend) {
@@ -145,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_last_used_is_taken_first_and_no_more_are_kept_than_asked() {
-        let backend = "127.0.0.1:1".parse().unwrap();
+        let backend = 1;
         let id = |slot| ConnId::new(0, slot, 0);
         let mut pool = IdlePool::default();
         let client = owner(9, "192.0.2.1");
@@ -163,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_carried_a_body_serves_its_client_and_makes_room_for_others() {
-        let backend = "127.0.0.1:1".parse().unwrap();
+        let backend = 1;
         let id = |slot| ConnId::new(0, slot, 0);
         let (one, other) = (owner(8, "192.0.2.1"), owner(8, "192.0.2.2"));
         let mut pool = IdlePool::default();
@@ -181,7 +180,7 @@ mod tests {
     #[test]
     fn connections_of_one_client_are_taken_out_when_it_has_gone() {
         let id = |slot| ConnId::new(0, slot, 0);
-        let backends = ["127.0.0.1:1", "127.0.0.1:2"].map(|at| at.parse().unwrap());
+        let backends = [1, 2];
         let (one, same, other) =
             (owner(8, "192.0.2.1"), owner(8, "192.0.2.2"), owner(9, "192.0.2.1"));
         let mut pool = IdlePool::default();
@@ -201,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_client_owns_nothing_once_its_connections_are_taken_removed_or_closed() {
-        let backend = "127.0.0.1:1".parse().unwrap();
+        let backend = 1;
         let id = |slot| ConnId::new(0, slot, 0);
         let client = owner(8, "192.0.2.1");
         let mut pool = IdlePool::default();

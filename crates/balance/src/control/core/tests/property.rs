@@ -208,9 +208,10 @@ fn compare(core: &mut ControlCore, model: &Model) -> Result<(), TestCaseError> {
         }
     }
     if let Some(configuration) = core.take_configuration() {
-        let targets = configuration.backends.iter();
+        let targets = configuration.pools.first().targets.iter();
         let seen = targets.map(|target| target.backend.address().port());
-        let offered = core.entries.iter().filter(|entry| !entry.is_removed);
+        let serves = |entry: &&Entry| !entry.is_removed && entry.passthrough.is_empty();
+        let offered = core.entries.iter().filter(serves);
         let offered = offered.map(|entry| entry.backend.address().port());
         prop_assert_eq!(seen.collect::<Vec<_>>(), offered.collect::<Vec<_>>());
     }

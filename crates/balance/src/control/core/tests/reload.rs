@@ -145,7 +145,8 @@ fn new_backends_are_announced_before_the_old_ones_go() {
     let mut seen = Vec::new();
     let tell = |core: &mut ControlCore| {
         let configuration = core.take_configuration().expect("there is something to tell");
-        let addresses = configuration.backends.iter().map(|target| target.backend.address());
+        let addresses =
+            configuration.pools.first().targets.iter().map(|target| target.backend.address());
         seen.extend(addresses.map(|address| address.port()));
         assert_eq!(one.state(), State::Up, "there is always one to pick");
     };
@@ -202,7 +203,7 @@ fn a_backend_that_leaves_the_file_keeps_its_tunnels() {
         assert_eq!((one.state(), commands(&mut core)), (State::Removed, vec![]), "{second}");
     }
     let configuration = core.take_configuration().unwrap();
-    assert_eq!(configuration.backends.len(), 1, "no client looks at it");
+    assert_eq!(configuration.pools.first().targets.len(), 1, "no client looks at it");
     assert_eq!(core.checks().count(), 0);
     // An operator drains it by name, or the file does for backends that leave later.
     assert_eq!(core.drain(address(1), None).unwrap().tunnels, 50);

@@ -1,0 +1,64 @@
+//! The configuration of shards.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use throng_http::{HttpsPolicy, IntoResponse, Response};
+use throng_proto::http1::Request;
+use throng_tls::Challenges;
+
+use crate::pool::{DEFAULT_POOL, Pool, Pools};
+use crate::settings::{Settings, Target};
+use crate::site::Sites;
+
+/// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
+/// with only during a call; tunnels need none.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// The settings.
+    pub settings: Settings,
+    /// The pools of backends.
+    pub pools: Pools,
+    /// The sites, by the hosts and paths of requests; `None`: the pool `default` serves all.
+    pub sites: Option<Arc<Sites>>,
+    /// The rules of HTTP at addresses with TLS.
+    pub https: HttpsPolicy,
+    /// The challenges of the authority that issues the certificate, if one does.
+    pub challenges: Option<Arc<Challenges>>,
+    /// The balancer's own id: [`Settings::loop_id`], or a drawn one.
+    pub loop_id: Arc<str>,
+}
+
+impl Default for Configuration {
+    /// Returns the configuration of a balancer without backends, with a drawn id.
+    fn default() -> Self {
+        Self::new(Settings::default(), Vec::new())
+    }
+}
+
+/// Returns an id that no other balancer has.
+pub(crate) fn drawn_loop_id() -> Arc<str> {
+    format!("throng-{:016x}", RandomState::new().hash_one(0)).into()
+}
+
+impl Configuration {
+    /// Creates the configuration of a balancer with one pool, with a drawn id.
+    #[must_use]
+    pub fn new(settings: Settings, backends: Vec<Target>) -> Self {
+        let default = Pool::new(DEFAULT_POOL.into(), settings.pool(), backends);
+        Self {
+            settings,
+            pools: Pools::new(default, Vec::new()),
+            sites: None,
+            https: HttpsPolicy::default(),
+            challenges: None,
+            loop_id: drawn_loop_id(),
+        }
+    }
+
+    /// Returns the answer to an authority that validates a domain by a request without TLS.
+    pub(crate) fn answer_challenge(&self, request: &Request<'_>) -> Option<Response> {
+        let key_authorization = self.challenges.as_ref()?.http_01(request.path())?;
+        Some(key_authorization.into_string().into_bytes().into_response())
+    }
+}

@@ -1,0 +1,267 @@
+//! Pools: lists of backends that serve the same requests, each with its settings.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Backend, State};
+use crate::cookie::CookieKey;
+use crate::settings::{Health, Pick, Removed, Settings, Sticky, Target};
+
+/// The name of the pool of the backends outside of other pools.
+pub const DEFAULT_POOL: &str = "default";
+
+/// The settings of a pool, as in [`Settings`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolSettings {
+    /// The algorithm that picks a backend.
+    pub pick: Pick,
+    /// The binding of clients to backends.
+    pub sticky: Sticky,
+    /// The key of sticky cookies, which all pools share.
+    pub cookie_key: CookieKey,
+    /// The limit of connects and handshakes in progress to one backend.
+    pub max_handshakes: u32,
+    /// The number of idle connections that each shard keeps to each backend.
+    pub keep_alive: usize,
+    /// The time in which the share of a backend that came up grows to its whole weight.
+    pub slow_start: Duration,
+    /// Maximum tunnels of a dead, drained or crowded backend that are closed in a second.
+    pub close_rate: u32,
+    /// The fate of the tunnels of a removed backend.
+    pub removed: Removed,
+    /// The timeout of connects.
+    pub connect: Duration,
+    /// The conditions under which a backend counts as dead.
+    pub health: Health,
+}
+
+impl Settings {
+    /// Returns the settings of the pool `default`.
+    #[must_use]
+    pub fn pool(&self) -> PoolSettings {
+        PoolSettings {
+            pick: self.pick,
+            sticky: self.sticky.clone(),
+            cookie_key: self.cookie_key.clone(),
+            max_handshakes: self.max_handshakes,
+            keep_alive: self.keep_alive,
+            slow_start: self.slow_start,
+            close_rate: self.close_rate,
+            removed: self.removed,
+            connect: self.timeouts.connect,
+            health: self.health.clone(),
+        }
+    }
+}
+
+/// Backends that serve the same requests.
+#[derive(Clone, Debug)]
+pub struct Pool {
+    /// Its settings.
+    pub settings: PoolSettings,
+    /// Its backends, in the order they were configured.
+    pub targets: Vec<Target>,
+    name: Arc<str>,
+    /// Its index among all pools.
+    index: usize,
+}
+
+impl Pool {
+    /// Creates a pool.
+    #[must_use]
+    pub fn new(name: Arc<str>, settings: PoolSettings, targets: Vec<Target>) -> Self {
+        Self { settings, targets, name, index: 0 }
+    }
+
+    /// Creates the pool of a pattern of server names whose connections are passed through.
+    fn of_pattern(pattern: &str, settings: PoolSettings, targets: Vec<Target>) -> Self {
+        // No name in a file has a colon.
+        Self::new(format!("passthrough:{pattern}").into(), settings, targets)
+    }
+
+    /// Returns its name: [`DEFAULT_POOL`] for the backends outside of other pools.
+    #[must_use]
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Returns its index among all pools of its configuration.
+    pub(crate) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Returns the index of the backend at `address`.
+    #[must_use]
+    pub fn position(&self, address: SocketAddr) -> Option<usize> {
+        self.targets.iter().position(|target| target.backend.address() == address)
+    }
+
+    /// Returns the tag of sticky cookies for the backend at `address`.
+    #[must_use]
+    pub fn tag(&self, address: SocketAddr) -> u64 {
+        let pool = if *self.name == *DEFAULT_POOL { "" } else { &*self.name };
+        self.settings.cookie_key.tag_in(pool, address)
+    }
+
+    /// Returns whether there is a backend that is up, and all of them are full.
+    pub(crate) fn is_full(&self) -> bool {
+        let cap = self.settings.max_handshakes;
+        let backends = self.targets.iter().map(|target| &target.backend);
+        let mut up = backends.filter(|backend| backend.state() == State::Up).peekable();
+        cap > 0 && up.peek().is_some() && up.all(|backend| backend.handshakes() >= cap)
+    }
+}
+
+/// The pools of a configuration.
+#[derive(Clone, Debug)]
+pub struct Pools {
+    /// The first is the pool `default`.
+    all: Vec<Arc<Pool>>,
+    by_name: HashMap<Arc<str>, usize>,
+    /// The pools of the patterns of server names whose connections are passed through.
+    by_pattern: HashMap<Box<str>, usize>,
+}
+
+impl Pools {
+    /// Creates the list of these pools. Backends of the pool `default` for connections that are
+    /// passed through serve nothing else: each pattern of server names has a pool of its own.
+    #[must_use]
+    pub fn new(mut default: Pool, others: Vec<Pool>) -> Self {
+        let mut patterns: BTreeMap<Box<str>, Vec<Target>> = BTreeMap::new();
+        default.targets.retain(|target| {
+            for pattern in target.passthrough.iter() {
+                let of_pattern = patterns.entry(pattern.clone()).or_default();
+                if of_pattern.iter().all(|other| !Arc::ptr_eq(&other.backend, &target.backend)) {
+                    of_pattern.push(target.clone());
+                }
+            }
+            target.passthrough.is_empty()
+        });
+        let settings = default.settings.clone();
+        let mut all: Vec<Pool> = std::iter::once(default).chain(others).collect();
+        let mut by_pattern = HashMap::new();
+        for (pattern, targets) in patterns {
+            all.push(Pool::of_pattern(&pattern, settings.clone(), targets));
+            by_pattern.insert(pattern, all.len() - 1);
+        }
+        let indexed = all.into_iter().enumerate();
+        let all: Vec<_> = indexed.map(|(index, pool)| Arc::new(Pool { index, ..pool })).collect();
+        let named = all.iter().enumerate().map(|(at, pool)| (Arc::clone(&pool.name), at));
+        Self { by_name: named.collect(), by_pattern, all }
+    }
+
+    /// Returns all pools.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Pool>> {
+        self.all.iter()
+    }
+
+    /// Returns the pool `default`.
+    #[must_use]
+    pub fn first(&self) -> &Arc<Pool> {
+        &self.all[0]
+    }
+
+    /// Returns the pool of that name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&Arc<Pool>> {
+        self.by_name.get(name).map(|&at| &self.all[at])
+    }
+
+    /// Returns the backend at `address` in the pool of this name, or in another pool if that one
+    /// does not have it.
+    pub(crate) fn backend(&self, pool: Option<&str>, address: SocketAddr) -> Option<&Arc<Backend>> {
+        let named = pool.and_then(|name| self.named(name));
+        let mut pools = named.into_iter().chain(&self.all);
+        pools.find_map(|pool| Some(&pool.targets[pool.position(address)?].backend))
+    }
+
+    /// Returns the name of the pool with this backend, unless it is the default.
+    pub(crate) fn name_of(&self, backend: &Arc<Backend>) -> Option<&str> {
+        let mut others = self.all[1..].iter();
+        let has = |pool: &&Arc<Pool>| {
+            pool.targets.iter().any(|target| Arc::ptr_eq(&target.backend, backend))
+        };
+        others.find(has).map(|pool| &*pool.name)
+    }
+
+    /// Returns the pool of that pattern of server names, without backends if none has the pattern
+    /// yet.
+    pub(crate) fn passthrough(&self, pattern: &str) -> Arc<Pool> {
+        match self.by_pattern.get(pattern) {
+            Some(&at) => Arc::clone(&self.all[at]),
+            None => {
+                let settings = self.first().settings.clone();
+                Arc::new(Pool::of_pattern(pattern, settings, Vec::new()))
+            }
+        }
+    }
+
+    /// Returns the present state of a pool of an earlier configuration: the pool of its name, or
+    /// the pool itself if it is gone.
+    pub(crate) fn current<'p>(&'p self, held: &'p Arc<Pool>) -> &'p Arc<Pool> {
+        match self.all.get(held.index) {
+            Some(same) if Arc::ptr_eq(same, held) => same,
+            _ => self.named(&held.name).unwrap_or(held),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(port: u16, patterns: &[&str]) -> Target {
+        Target {
+            backend: Arc::new(Backend::new(SocketAddr::from(([127, 0, 0, 1], port)), 1)),
+            send_proxy: false,
+            tls: None,
+            passthrough: patterns.iter().map(|pattern| Box::from(*pattern)).collect(),
+            name: None,
+        }
+    }
+
+    fn pool(name: &str, targets: Vec<Target>) -> Pool {
+        Pool::new(name.into(), Settings::default().pool(), targets)
+    }
+
+    #[test]
+    fn patterns_of_server_names_have_pools_of_their_own() {
+        let targets = vec![target(1, &[]), target(2, &["a.b", "*.b", "a.b"]), target(3, &["a.b"])];
+        let pools = Pools::new(pool(DEFAULT_POOL, targets), vec![pool("x", vec![target(1, &[])])]);
+        let ports = |pool: &Pool| -> Vec<u16> {
+            pool.targets.iter().map(|target| target.backend.address().port()).collect()
+        };
+        assert_eq!(ports(pools.first()), [1]);
+        assert_eq!(ports(pools.named("x").unwrap()), [1]);
+        assert_eq!(ports(&pools.passthrough("a.b")), [2, 3]);
+        assert_eq!(ports(&pools.passthrough("*.b")), [2]);
+        assert!(pools.passthrough("c").targets.is_empty());
+        assert!(pools.iter().enumerate().all(|(at, pool)| pool.index() == at));
+    }
+
+    #[test]
+    fn a_pool_is_found_by_name_in_a_later_configuration() {
+        let earlier = Pools::new(pool(DEFAULT_POOL, vec![]), vec![pool("a", vec![])]);
+        let (a, none) = (earlier.named("a").unwrap(), earlier.passthrough("p"));
+        let of = |number| vec![target(number, &[])];
+        let others = vec![pool("b", of(1)), pool("a", of(2))];
+        let later = Pools::new(pool(DEFAULT_POOL, vec![target(3, &["p"])]), others);
+        assert_eq!(later.current(a).targets.len(), 1);
+        assert_eq!(later.current(a).targets[0].backend.address().port(), 2);
+        assert_eq!(later.current(&none).targets.len(), 1);
+        assert!(Arc::ptr_eq(earlier.current(a), a));
+        let gone = later.named("b").unwrap();
+        assert!(Arc::ptr_eq(earlier.current(gone), gone));
+    }
+
+    #[test]
+    fn tags_of_the_default_pool_are_those_of_the_address_and_others_differ() {
+        let address = "127.0.0.1:9001".parse().unwrap();
+        let (default, other) = (pool(DEFAULT_POOL, vec![]), pool("a", vec![]));
+        assert_eq!(default.tag(address), default.settings.cookie_key.tag(address));
+        assert_ne!(default.tag(address), other.tag(address));
+        assert_ne!(pool("b", vec![]).tag(address), other.tag(address));
+    }
+}
