@@ -27,7 +27,9 @@ use crate::shard::{BalanceStart, RECEIVE_BUFFER, Shard};
 
 #[cfg(target_os = "linux")]
 type Sockets = throng_io::Epoll;
-#[cfg(not(target_os = "linux"))]
+#[cfg(windows)]
+type Sockets = throng_io::Iocp;
+#[cfg(not(any(target_os = "linux", windows)))]
 type Sockets = throng_io::Portable;
 
 /// The bytes that the kernel buffers for a slow receiver before it reports a full buffer: enough

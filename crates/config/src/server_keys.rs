@@ -16,8 +16,8 @@ pub const SHARDS: Key =
 
 /// The I/O backend.
 #[rustfmt::skip]
-pub const IO: Key = Key::new("io", Kind::Word(&["auto", "epoll", "portable", "threads"]), "auto",
-    "I/O backend: auto, epoll, portable, or threads (one per connection)").at_start();
+pub const IO: Key = Key::new("io", Kind::Word(&["auto", "epoll", "iocp", "portable", "threads"]),
+    "auto", "I/O backend: auto, epoll, iocp, portable, or threads (one per connection)").at_start();
 
 /// The CPUs of event loops.
 #[rustfmt::skip]

@@ -17,15 +17,25 @@ pub(crate) fn start_connect(
     local: Option<SocketAddr>,
     options: &Options,
 ) -> io::Result<Socket> {
-    let socket = new_socket(peer)?;
-    socket.set_tcp_nodelay(true)?;
-    apply_options(SockRef::from(&socket), options)?;
-    bind(&socket, local)?;
+    let socket = bound_socket(peer, local, options)?;
     match socket.connect(&peer.into()) {
         Ok(()) => Ok(socket),
         Err(error) if in_progress(&error) => Ok(socket),
         Err(error) => Err(error),
     }
+}
+
+/// Creates the socket of [`start_connect`], which is bound to `local` if given.
+pub(crate) fn bound_socket(
+    peer: SocketAddr,
+    local: Option<SocketAddr>,
+    options: &Options,
+) -> io::Result<Socket> {
+    let socket = new_socket(peer)?;
+    socket.set_tcp_nodelay(true)?;
+    apply_options(SockRef::from(&socket), options)?;
+    bind(&socket, local)?;
+    Ok(socket)
 }
 
 /// Connects, from `local` if given, and blocks for at most `timeout`.

@@ -31,6 +31,8 @@ pub mod held;
 pub mod id;
 #[cfg_attr(not(unix), path = "inherited/none.rs")]
 pub mod inherited;
+#[cfg(windows)]
+pub mod iocp;
 pub mod limits;
 pub mod listen;
 pub mod listener;
@@ -72,6 +74,10 @@ pub use tls_info::{PassedThrough, SessionFailure, TlsFailure, TlsInfo, alert_nam
 /// The driver for Linux: level-triggered epoll.
 #[cfg(target_os = "linux")]
 pub type Epoll = ReadinessDriver<epoll::EpollPoller>;
+
+/// The driver for Windows: a completion port.
+#[cfg(windows)]
+pub type Iocp = ReadinessDriver<iocp::IocpPoller>;
 
 /// The driver for every other system, and a second implementation to compare with on Linux.
 pub type Portable = ReadinessDriver<portable::MioPoller>;

@@ -20,6 +20,13 @@ mod portable {
     );
 }
 
+#[cfg(windows)]
+mod iocp {
+    throng_testkit::contract_suite!(
+        throng_testkit::contract::tcp::TcpRig<throng_io::iocp::IocpPoller>
+    );
+}
+
 #[cfg(unix)]
 mod threads {
     throng_testkit::contract_suite!(

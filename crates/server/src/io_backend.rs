@@ -10,11 +10,14 @@ pub(crate) const FEWEST_CONNECTIONS: usize = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IoBackend {
-    /// The best of this system: epoll on Linux, otherwise the portable driver. The default.
+    /// The best of this system: epoll on Linux, a completion port on Windows, otherwise the
+    /// portable driver. The default.
     #[default]
     Auto,
     /// Level-triggered epoll. Linux only.
     Epoll,
+    /// A completion port. Windows only.
+    Iocp,
     /// The mio crate: kqueue on the BSDs and macOS, epoll on Linux.
     Portable,
     /// One thread per connection, and one thread that accepts. Unix only.
@@ -38,9 +41,10 @@ impl std::str::FromStr for IoBackend {
         match name {
             "auto" => Ok(Self::Auto),
             "epoll" => Ok(Self::Epoll),
+            "iocp" => Ok(Self::Iocp),
             "portable" => Ok(Self::Portable),
             "threads" => Ok(Self::Threads),
-            _ => Err(UnknownName::new(&["auto", "epoll", "portable", "threads"])),
+            _ => Err(UnknownName::new(&["auto", "epoll", "iocp", "portable", "threads"])),
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn settings(draft: &Draft, listen: &[String]) -> throng_doctor::Setti
         shards: some(draft.get("shards")),
         io: match draft.get::<String>("io").as_str() {
             "threads" => Io::Threads,
-            "portable" => Io::Portable,
+            "portable" | "iocp" => Io::Portable,
             _ => Io::Epoll,
         },
         tables: draft.parse("descriptors").unwrap_or_default(),

@@ -188,7 +188,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
 
     fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
         self.table.next_id()?;
-        let socket = P::from_connecting(crate::connect::start_connect(peer, local, &self.options)?);
+        let socket = P::start_connect(peer, local, &self.options)?;
         let armed = if P::LEVEL { flag::ARMED_READ | flag::ARMED_WRITE } else { 0 };
         self.enter(socket, flag::CONNECTING | armed)
     }

@@ -110,7 +110,17 @@ pub trait Poller: Sized + Send {
         options: &Options,
     ) -> io::Result<(Self::Socket, Option<SocketAddr>)>;
 
-    /// Takes over a non-blocking socket whose connect was started.
+    /// Starts a connect, from `local` if given. Registering the socket follows.
+    #[inline]
+    fn start_connect(
+        peer: SocketAddr,
+        local: Option<SocketAddr>,
+        options: &Options,
+    ) -> io::Result<Self::Socket> {
+        crate::connect::start_connect(peer, local, options).map(Self::from_connecting)
+    }
+
+    /// Takes over a non-blocking socket that is connected, or whose connect was started.
     fn from_connecting(socket: socket2::Socket) -> Self::Socket;
 
     /// Returns whether a connect succeeded, for a socket reported with `bits`; `None` if it is

@@ -26,7 +26,9 @@ use crate::target::Target;
 
 #[cfg(target_os = "linux")]
 type Below = throng_io::Epoll;
-#[cfg(not(target_os = "linux"))]
+#[cfg(windows)]
+type Below = throng_io::Iocp;
+#[cfg(not(any(target_os = "linux", windows)))]
 type Below = throng_io::Portable;
 
 /// TLS settings for servers with `wss://` or `https://`.

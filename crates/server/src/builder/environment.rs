@@ -166,7 +166,7 @@ mod tests {
         for (text, words) in [
             ("shards = \"many\"", "throng.tuned.toml:1"),
             ("pool_size = 3", "pool_size is an unknown key"),
-            ("io = \"iocp\"", "io"),
+            ("io = \"fibers\"", "io"),
         ] {
             let error = with(text, &[]).map(|_| ()).unwrap_err();
             assert!(error.to_string().contains(words), "{words}: {error}");

@@ -652,7 +652,18 @@ impl Drivers {
                 let message = "io is threads, which only Unix has; use auto or portable";
                 Err(Error::setting("io", message))
             }
-            #[allow(unreachable_patterns, reason = "Auto is epoll on Linux")]
+            #[cfg(windows)]
+            IoBackend::Auto | IoBackend::Iocp => {
+                let add = throng_io::Iocp::add_listener;
+                let drivers = each_secured(base, &security, listeners, throng_io::Iocp::new, add)?;
+                ShardThreads::build(drivers, options, service)
+            }
+            #[cfg(not(windows))]
+            IoBackend::Iocp => {
+                let message = "io is iocp, which only Windows has; use auto or portable";
+                Err(Error::setting("io", message))
+            }
+            #[allow(unreachable_patterns, reason = "Auto is epoll on Linux, iocp on Windows")]
             IoBackend::Auto | IoBackend::Portable => {
                 let add = Portable::add_listener;
                 let drivers = each_secured(base, &security, listeners, Portable::new, add)?;

@@ -331,6 +331,15 @@ mod portable {
     );
 }
 
+#[cfg(windows)]
+mod iocp {
+    use throng_io::iocp::IocpPoller;
+
+    throng_testkit::contract_suite!(
+        super::SecuredRig<super::TcpRig<IocpPoller>, { super::SECURED }>
+    );
+}
+
 #[cfg(unix)]
 mod threads {
     use throng_io::threads::PollPoller;

@@ -1,0 +1,220 @@
+//! Memory that the kernel writes to: it outlives its operation (C11).
+//!
+//! An operation in flight is known to the kernel by the address of its OVERLAPPED, at which its
+//! packet finds it again. If its owner goes first, the memory stays until the packet has come.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ops::Deref;
+use std::ptr::NonNull;
+
+use windows_sys::Win32::System::IO::OVERLAPPED;
+
+/// The start of every operation.
+#[repr(C)]
+pub(super) struct Header {
+    /// First, so that its address is the operation's.
+    overlapped: UnsafeCell<OVERLAPPED>,
+    /// Frees the operation, whose type only this knows.
+    free: unsafe fn(NonNull<Header>),
+    kind: Kind,
+    flags: Cell<u8>,
+    /// Flags of the operation's own.
+    pub(super) own: Cell<u8>,
+}
+
+/// The type that a [`Header`] is the start of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// A connection.
+    Connection,
+    /// An accept.
+    Accept,
+}
+
+/// The kernel has the operation, until its packet comes.
+const PENDING: u8 = 1;
+/// The owner has gone.
+const ORPHANED: u8 = 1 << 1;
+/// A list of the poller has it.
+const LISTED: u8 = 1 << 2;
+
+impl Header {
+    /// Returns the header of a new operation of the type `T`.
+    pub(super) fn of<T: Operation>() -> Self {
+        let overlapped = UnsafeCell::new(OVERLAPPED::default());
+        let (flags, own) = (Cell::new(0), Cell::new(0));
+        Self { overlapped, free: free::<T>, kind: T::KIND, flags, own }
+    }
+
+    /// Returns the address that an operation is started with.
+    pub(super) fn overlapped(&self) -> *mut OVERLAPPED {
+        debug_assert!(!self.is_pending(), "one operation at a time has this memory");
+        self.overlapped.get()
+    }
+
+    /// Returns the address of an operation in flight.
+    pub(super) fn in_flight(&self) -> Option<*const OVERLAPPED> {
+        self.is_pending().then(|| self.overlapped.get().cast_const())
+    }
+
+    pub(super) fn is_pending(&self) -> bool {
+        self.has(PENDING)
+    }
+
+    /// Records that the kernel has the operation.
+    pub(super) fn set_pending(&self) {
+        self.set(PENDING, true);
+    }
+
+    pub(super) fn is_orphaned(&self) -> bool {
+        self.has(ORPHANED)
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    fn set(&self, flag: u8, is_set: bool) {
+        let others = self.flags.get() & !flag;
+        self.flags.set(if is_set { others | flag } else { others });
+    }
+}
+
+/// A type that begins with a [`Header`] of its kind.
+///
+/// # Safety
+/// The type is `repr(C)`, its first field is the header, which [`Header::of`] made for it, and no
+/// other type has its kind.
+#[allow(unsafe_code)]
+pub(super) unsafe trait Operation {
+    /// Its kind.
+    const KIND: Kind;
+
+    /// Returns the first field.
+    fn header(&self) -> &Header;
+}
+
+/// The owner of an operation.
+pub(super) struct Owned<T: Operation>(NonNull<T>);
+
+// SAFETY: an operation goes to another thread only with its owner. While one is in flight or
+// listed, the thread of its poller alone uses it; a connection gets another one before it changes
+// its poller.
+#[allow(unsafe_code)]
+unsafe impl<T: Operation> Send for Owned<T> {}
+
+impl<T: Operation> Owned<T> {
+    pub(super) fn new(operation: T) -> Self {
+        let operation = NonNull::from(Box::leak(Box::new(operation)));
+        // The kernel returns the address alone.
+        operation.as_ptr().expose_provenance();
+        #[cfg(test)]
+        LIVE.set(LIVE.get() + 1);
+        Self(operation)
+    }
+}
+
+impl<T: Operation> Deref for Owned<T> {
+    type Target = T;
+
+    #[allow(unsafe_code)]
+    fn deref(&self) -> &T {
+        // SAFETY: the memory lives as long as its owner, and is only used through shared
+        // references; the kernel writes only inside of the `UnsafeCell`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl<T: Operation> Drop for Owned<T> {
+    #[allow(unsafe_code)]
+    fn drop(&mut self) {
+        let header = self.header();
+        header.set(ORPHANED, true);
+        if !header.has(PENDING | LISTED) {
+            // SAFETY: nothing else refers to it.
+            unsafe { (header.free)(self.0.cast()) };
+        }
+    }
+}
+
+/// An operation that the poller refers to: by a packet, or in a list.
+#[derive(Clone, Copy)]
+pub(super) struct Reference(NonNull<Header>);
+
+impl Reference {
+    /// Takes an operation back from the kernel, whose packet has come. `None` if its owner has
+    /// gone.
+    ///
+    /// # Safety
+    /// The address is the one of an operation that was pending until now.
+    #[allow(unsafe_code)]
+    pub(super) unsafe fn of_packet(overlapped: *mut OVERLAPPED) -> Option<Self> {
+        let reference = Self::at(overlapped.addr())?;
+        let header = reference.header();
+        header.set(PENDING, false);
+        if header.is_orphaned() {
+            reference.free_if_unused();
+            return None;
+        }
+        Some(reference)
+    }
+
+    fn at(address: usize) -> Option<Self> {
+        NonNull::new(std::ptr::with_exposed_provenance_mut(address)).map(Self)
+    }
+
+    /// Puts it into a list, until [`Self::unlist`]. Returns false if it is in one.
+    pub(super) fn list(self) -> bool {
+        let is_new = !self.header().has(LISTED);
+        self.header().set(LISTED, true);
+        is_new
+    }
+
+    /// Removes it from the list. It must not be used again.
+    pub(super) fn unlist(self) {
+        self.header().set(LISTED, false);
+        self.free_if_unused();
+    }
+
+    /// Returns the operation if it has this type.
+    #[allow(unsafe_code)]
+    pub(super) fn get<T: Operation>(&self) -> Option<&T> {
+        // SAFETY: a reference exists only as long as the memory, and `Operation` promises that this
+        // kind is the start of this type.
+        (self.header().kind == T::KIND).then(|| unsafe { self.0.cast().as_ref() })
+    }
+
+    #[allow(unsafe_code)]
+    fn header(&self) -> &Header {
+        // SAFETY: a reference exists only as long as the memory, which begins with a header.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Frees it if neither an owner nor the kernel nor a list has it.
+    #[allow(unsafe_code)]
+    fn free_if_unused(self) {
+        let header = self.header();
+        if header.is_orphaned() && !header.has(PENDING | LISTED) {
+            // SAFETY: nothing else refers to it.
+            unsafe { (header.free)(self.0) };
+        }
+    }
+}
+
+/// Frees an operation.
+///
+/// # Safety
+/// [`Owned::new`] made it as this type, and nothing refers to it.
+#[allow(unsafe_code)]
+unsafe fn free<T>(operation: NonNull<Header>) {
+    #[cfg(test)]
+    LIVE.set(LIVE.get() - 1);
+    // SAFETY: the caller's promise.
+    drop(unsafe { Box::from_raw(operation.cast::<T>().as_ptr()) });
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// Operations whose memory is not free, of this thread.
+    pub(super) static LIVE: Cell<usize> = const { Cell::new(0) };
+}

@@ -1,0 +1,119 @@
+//! Tests of the memory that the kernel writes to.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use super::IocpSocket;
+use super::connection::Connection;
+use super::listener::ACCEPTS;
+use super::operation::LIVE;
+use crate::driver::{Driver, Event, SendOutcome};
+use crate::{Batch, ConnId, Iocp, ListenOptions, Options, Segment, listen};
+
+struct Server {
+    driver: Iocp,
+    address: SocketAddr,
+    open: Vec<ConnId>,
+    received: usize,
+    closed: usize,
+}
+
+impl Server {
+    fn new() -> Self {
+        let any = (Ipv4Addr::LOCALHOST, 0).into();
+        let (listener, address) = listen(any, ListenOptions::default()).unwrap();
+        let mut driver = Iocp::new(Options::default()).unwrap();
+        driver.add_listener(listener).unwrap();
+        Self { driver, address, open: Vec::new(), received: 0, closed: 0 }
+    }
+
+    /// Runs turns until the condition holds.
+    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
+        let end = self.driver.now().after(Duration::from_secs(60));
+        while !holds(self) {
+            assert!(self.driver.now() < end, "{what}");
+            let deadline = self.driver.now().after(Duration::from_millis(5));
+            self.driver.wait(Some(deadline)).unwrap();
+            self.turn();
+        }
+    }
+
+    /// Echoes what is received.
+    fn turn(&mut self) {
+        while let Some(event) = self.driver.next_event() {
+            match event {
+                Event::Incoming(socket, ..) => {
+                    let id = self.driver.adopt(socket).unwrap();
+                    self.open.push(id);
+                }
+                Event::Received(id, bytes) => {
+                    self.received += bytes.len();
+                    let mut batch = Box::new(Batch::default());
+                    batch.push(Segment::Own(bytes.to_vec()));
+                    assert!(matches!(self.driver.send(id, batch), SendOutcome::Done(_)));
+                }
+                Event::Closed(..) => self.closed += 1,
+                _ => {}
+            }
+        }
+    }
+
+    fn dial(&mut self, count: usize) -> Vec<TcpStream> {
+        let open = self.open.len();
+        let address = self.address;
+        let peers = (0..count).map(|_| TcpStream::connect(address).unwrap()).collect();
+        self.until("accepted", |server| server.open.len() == open + count);
+        peers
+    }
+}
+
+#[test]
+fn memory_is_free_after_the_packet_of_its_operation() {
+    let before = LIVE.get();
+    let mut server = Server::new();
+    assert_eq!(LIVE.get() - before, ACCEPTS);
+    for round in 1..=3 {
+        let mut peers = server.dial(100);
+        for peer in &mut peers {
+            peer.write_all(b"hello").unwrap();
+        }
+        server.until("all input", |server| server.received == 500 * round);
+        for peer in &mut peers {
+            let mut echo = [0; 5];
+            peer.read_exact(&mut echo).unwrap();
+            assert_eq!(&echo, b"hello");
+        }
+        assert_eq!(LIVE.get() - before, ACCEPTS + 100, "a connection has one operation");
+        for id in std::mem::take(&mut server.open) {
+            server.driver.close(id);
+        }
+        server.until("all ends", |server| server.closed == 100 * round);
+        // A list that is looked through once a second refers to some.
+        server.until("all memory", |_| LIVE.get() - before == ACCEPTS);
+    }
+    server.driver.stop_listening();
+    server.until("the accepts", |_| LIVE.get() == before);
+}
+
+#[test]
+fn connections_that_wait_for_the_engine_go_with_their_listener() {
+    let before = LIVE.get();
+    let mut server = Server::new();
+    let address = server.address;
+    let mut peers: Vec<_> = (0..10).map(|_| TcpStream::connect(address).unwrap()).collect();
+    server.driver.stop_listening();
+    server.until("the accepts", |_| LIVE.get() == before);
+    assert!(server.open.is_empty());
+    for peer in &mut peers {
+        peer.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        assert!(!matches!(peer.read(&mut [0]), Ok(1..)), "its connection has ended");
+    }
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn an_idle_connection_takes_no_more_memory_than_is_documented() {
+    assert_eq!(size_of::<Connection>(), 80);
+    assert_eq!(size_of::<Option<IocpSocket>>(), 16);
+}
