@@ -9,6 +9,8 @@ mod hostile;
 #[cfg(target_os = "linux")]
 mod moves;
 mod operations;
+#[cfg(target_os = "linux")]
+mod oracle;
 mod pipelining;
 mod requests;
 mod sites;
