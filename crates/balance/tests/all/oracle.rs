@@ -1,4 +1,5 @@
-//! The same sites in this balancer, in nginx and in HAProxy: each must choose the same route.
+//! Comparison of this balancer with nginx and HAProxy: with the same sites, each must choose the
+//! same route.
 //!
 //! nginx decodes a path, merges its slashes and resolves its dots before it looks; HAProxy looks at
 //! the path as it was sent. So what both agree on is what no reading of a path changes. The

@@ -244,6 +244,40 @@ fn hosts_without_a_site_are_not_found_without_top_level_backends() {
     }
 }
 
+/// Each form of a host reaches its own site, and a text that is not a host reaches none.
+#[test]
+fn hosts_in_odd_forms_reach_no_other_site() {
+    let running = Running::start(
+        "[[site]]\nhosts = [\"a.example\"]\nrespond.text = \"own\"\n\
+         [[site]]\nhosts = [\"*\"]\nrespond.text = \"other\"\n",
+    );
+    let long = "a".repeat(300);
+    for (target, host, expected) in [
+        ("/", "A.Example.:65535", "200 own"),
+        ("http://a.example", "b.example", "200 own"),
+        ("wss://a.example:443/", "b.example", "200 own"),
+        ("http://b.example/", "a.example", "200 other"),
+        ("/", "a.example.evil", "200 other"),
+        ("/", "a%2eexample", "200 other"),
+        ("/", "xn--a.example", "200 other"),
+        ("/", &long, "200 other"),
+        ("/", "user@a.example", "400"),
+        ("/", "a.example b.example", "400"),
+        ("/", "a.example/x", "400"),
+        ("/", "\u{e4}.example", "400"),
+        ("/", "a.example:99999999", "400"),
+        ("/", ":80", "400"),
+        ("http://user@a.example/", "a.example", "400"),
+        ("http:///", "a.example", "400"),
+    ] {
+        let mut client = running.connect();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
+        let (head, body) = client.answer();
+        let text = if head.contains(" 200 ") { format!(" {body}") } else { String::new() };
+        assert_eq!(head[9..12].to_owned() + &text, expected, "{target} {host}: {head}");
+    }
+}
+
 #[test]
 fn a_reload_changes_the_routes_of_open_connections() {
     let running = Running::start("[[site]]\nhosts = [\"*\"]\nrespond.text = \"one\"\n");
