@@ -165,7 +165,7 @@ impl Server {
     }
 
     /// Sets the shards, threads with an event loop each: a number, or all their
-    /// settings. Default: one per usable CPU on Linux, and one elsewhere.
+    /// settings. Default: one per usable CPU.
     ///
     /// ```
     /// # use throng::prelude::*;

@@ -35,8 +35,9 @@ impl Shards {
         }
     }
 
-    /// Sets the number of shards. Default: `None`, one per usable CPU on Linux, and one elsewhere.
-    /// A connection stays on one shard for life.
+    /// Sets the number of shards. Default: `None`, one per usable CPU. A connection stays on one
+    /// shard for life. On Linux each shard accepts; elsewhere one shard accepts for each address,
+    /// and hands connections over to shards that have fewer.
     pub fn count(mut self, shards: impl Into<Option<usize>>) -> Self {
         self.count = shards.into();
         self

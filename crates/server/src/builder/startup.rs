@@ -413,15 +413,20 @@ impl Server {
     }
 
     /// Opens the listeners of one address, at least one for each shard; returns the address.
+    ///
+    /// Only Linux spreads the connections of a port over several listeners. Elsewhere one shard
+    /// accepts, another one for each address, and hands connections over to the others.
     fn open(&self, address: SocketAddr, of_shards: &mut [Vec<Listener>]) -> Result<SocketAddr> {
-        let (options, count) = (self.listen_options(), of_shards.len());
+        let (options, shards) = (self.listen_options(), of_shards.len());
+        let count = if cfg!(target_os = "linux") { shards } else { 1 };
         let (listeners, got) = match &self.held {
             Some((held, purpose)) => held.listen_many(*purpose, address, options, count),
             None => listen_many(address, options, count),
         }
         .map_err(|source| Error::bind(&address, source))?;
+        let first = if count == 1 { of_shards.iter().map(Vec::len).sum() } else { 0 };
         for (at, listener) in listeners.into_iter().enumerate() {
-            of_shards[at % count].push(listener.into());
+            of_shards[(first + at) % shards].push(listener.into());
         }
         Ok(got)
     }
@@ -489,9 +494,7 @@ impl Server {
         let usable = std::thread::available_parallelism().map_or(1, usize::from);
         match self.shards.count {
             _ if self.shards.io == IoBackend::Threads => Ok(1),
-            None if cfg!(target_os = "linux") => Ok(usable),
-            // On other systems, SO_REUSEPORT does not spread connections over the listeners.
-            None => Ok(1),
+            None => Ok(usable),
             Some(n) if (1..=MAX_SHARDS).contains(&n) => Ok(n),
             Some(n) => Err(Error::setting(
                 "shards",
