@@ -1,11 +1,13 @@
 //! A connection: its socket, and the operation that reports its input.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::ManuallyDrop;
 use std::net::{Shutdown, SocketAddr};
-use std::os::windows::io::{AsRawSocket, AsSocket, BorrowedSocket, RawSocket};
+use std::os::windows::io::{AsSocket, BorrowedSocket, FromRawSocket, IntoRawSocket, RawSocket};
 use std::ptr::null_mut;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use socket2::{SockRef, Socket};
@@ -14,7 +16,7 @@ use windows_sys::Win32::Networking::WinSock::{SOCKET, WSA_IO_PENDING, WSABUF, WS
 use windows_sys::Win32::System::IO::CancelIoEx;
 
 use super::connect_ex;
-use super::operation::{Header, Kind, Operation, Owned};
+use super::operation::{END, Header, Kind, OWN, Operation, Owned};
 use super::port::Port;
 use super::watch::{CHANGES, ROOM, Watch};
 use crate::readiness::poller::{ERROR, READ, WRITE};
@@ -24,12 +26,7 @@ use crate::readiness::poller::{ERROR, READ, WRITE};
 #[repr(C)]
 pub(super) struct Connection {
     header: Header,
-    /// For the poller's list of unread connections.
-    socket: Cell<RawSocket>,
     token: Cell<u64>,
-    /// The port that the socket belongs to, if it is known.
-    port: OnceCell<Arc<Port>>,
-    extra: Cell<Option<Box<Extra>>>,
 }
 
 // SAFETY: it is `repr(C)` and begins with a header, and only it has this kind.
@@ -50,48 +47,45 @@ enum Extra {
     Watch(#[allow(dead_code, reason = "for its drop")] Watch),
 }
 
+/// That state by the number of the socket, which no other socket has as long as it is open.
+static EXTRAS: Mutex<BTreeMap<u32, Extra>> = Mutex::new(BTreeMap::new());
+
 /// The connect is in flight.
-const CONNECTING: u8 = 1;
+const CONNECTING: u32 = OWN;
 /// The connection has failed or was reset.
-const FAILED: u8 = 1 << 1;
-/// A watch reports changes.
-const WATCHED: u8 = 1 << 2;
+const FAILED: u32 = OWN << 1;
+/// The connection has a state in [`EXTRAS`].
+const HAS_EXTRA: u32 = OWN << 2;
 /// The watch takes the place of the receive: the socket belongs to the port of another poller.
-const FOREIGN: u8 = 1 << 3;
+const FOREIGN: u32 = OWN << 3;
 /// It was registered before.
-const RETURNS: u8 = 1 << 4;
+const RETURNS: u32 = OWN << 4;
+
+const _: () = assert!(RETURNS < END);
 
 /// A socket and its operation.
-pub struct IocpSocket {
-    socket: Socket,
-    operation: Owned<Connection>,
-}
+pub struct IocpSocket(Owned<Connection>);
 
 impl Connection {
     fn new() -> Self {
-        Self {
-            header: Header::of::<Self>(),
-            socket: Cell::new(0),
-            token: Cell::new(0),
-            port: OnceCell::new(),
-            extra: Cell::new(None),
-        }
+        Self { header: Header::of::<Self>(), token: Cell::new(0) }
     }
 
-    fn has(&self, flag: u8) -> bool {
-        self.header.own.get() & flag != 0
+    fn has(&self, flag: u32) -> bool {
+        self.header.has(flag)
     }
 
-    fn set(&self, flag: u8) {
-        self.header.own.set(self.header.own.get() | flag);
+    fn set(&self, flag: u32) {
+        self.header.set(flag, true);
     }
 
     pub(super) fn token(&self) -> u64 {
         self.token.get()
     }
 
+    /// Returns the handle of the socket.
     pub(super) fn socket(&self) -> RawSocket {
-        self.socket.get()
+        self.header.socket.get().into()
     }
 
     /// Records that the connection was reset.
@@ -102,44 +96,67 @@ impl Connection {
     /// Handles the end of its operation. Returns what to report.
     pub(super) fn complete(&self, succeeded: bool) -> u8 {
         let connected = self.has(CONNECTING);
-        self.header.own.set(self.header.own.get() & !CONNECTING);
+        self.header.set(CONNECTING, false);
         if !succeeded {
             self.fail();
         }
         let bits = if connected { READ | WRITE } else { READ };
         if succeeded { bits } else { bits | ERROR }
     }
+
+    fn add_extra(&self, extra: Extra) {
+        extras().insert(self.header.socket.get(), extra);
+        self.set(HAS_EXTRA);
+    }
+
+    fn take_extra(&self) -> Option<Extra> {
+        if !self.has(HAS_EXTRA) {
+            return None;
+        }
+        self.header.set(HAS_EXTRA, false);
+        extras().remove(&self.header.socket.get())
+    }
+}
+
+fn extras() -> MutexGuard<'static, BTreeMap<u32, Extra>> {
+    EXTRAS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl IocpSocket {
     /// Takes over a socket that does not block.
     pub(super) fn new(socket: Socket) -> Self {
-        Self { socket, operation: Owned::new(Connection::new()) }
+        let connection = Owned::new(Connection::new());
+        let number = u32::try_from(socket.into_raw_socket());
+        connection.header.socket.set(number.expect("handles of Windows have 32 bits"));
+        Self(connection)
     }
 
     /// Takes over a bound socket that is not connected.
     pub(super) fn connecting(socket: Socket, peer: SocketAddr) -> Self {
         let socket = Self::new(socket);
-        socket.operation.extra.set(Some(Box::new(Extra::Peer(peer))));
+        socket.0.add_extra(Extra::Peer(peer));
         socket
+    }
+
+    #[allow(unsafe_code)]
+    fn socket(&self) -> ManuallyDrop<Socket> {
+        // SAFETY: the socket is open as long as this, and is not closed by what is returned.
+        ManuallyDrop::new(unsafe { Socket::from_raw_socket(self.0.socket()) })
     }
 
     /// Makes its events come to `port` as `token`, and starts its connect or its receive. Returns
     /// what to report at once.
     pub(super) fn enter(&self, port: &Arc<Port>, token: u64) -> io::Result<u8> {
-        let operation = &*self.operation;
-        operation.token.set(token);
-        operation.socket.set(self.socket.as_raw_socket());
-        let returns = operation.has(RETURNS);
-        operation.set(RETURNS);
+        let connection = &*self.0;
+        connection.token.set(token);
+        let returns = connection.has(RETURNS);
+        connection.set(RETURNS);
         if !self.belongs_to(port)? {
-            operation.set(FOREIGN);
+            connection.set(FOREIGN);
             self.watch(port, CHANGES)?;
             return Ok(READ | WRITE);
         }
-        if let Some(extra) = operation.extra.take()
-            && let Extra::Peer(peer) = *extra
-        {
+        if let Some(Extra::Peer(peer)) = connection.take_extra() {
             return self.connect(peer);
         }
         let bits = if returns { READ | WRITE } else { 0 };
@@ -147,20 +164,21 @@ impl IocpSocket {
             Ok(Armed::Pending) => Ok(bits),
             Ok(Armed::HasInput) => Ok(bits | READ),
             Err(_) => {
-                operation.fail();
+                connection.fail();
                 Ok(bits | READ | ERROR)
             }
         }
     }
 
     /// Returns whether its packets come to this port. The port of a socket never changes.
-    fn belongs_to(&self, port: &Arc<Port>) -> io::Result<bool> {
-        if let Some(known) = self.operation.port.get() {
-            return Ok(Arc::ptr_eq(known, port));
+    fn belongs_to(&self, port: &Port) -> io::Result<bool> {
+        let header = &self.0.header;
+        if header.port() != 0 {
+            return Ok(header.port() == port.number());
         }
-        match port.associate(SockRef::from(&self.socket)) {
+        match port.associate(SockRef::from(&*self.socket())) {
             Ok(()) => {
-                let _ = self.operation.port.set(Arc::clone(port));
+                header.set_port(port.number());
                 Ok(true)
             }
             // A duplicate of a socket that another poller has.
@@ -173,24 +191,24 @@ impl IocpSocket {
     /// keeps its memory until its packet comes; the connection gets new memory.
     #[allow(unsafe_code)]
     pub(super) fn leave(&mut self) {
+        drop(self.0.take_extra());
         let next = Connection::new();
-        next.set(RETURNS | self.operation.header.own.get() & FAILED);
-        if let Some(port) = self.operation.port.get() {
-            let _ = next.port.set(Arc::clone(port));
-        }
-        let last = std::mem::replace(&mut self.operation, Owned::new(next));
-        drop(last.extra.take());
+        next.set(RETURNS);
+        next.header.set(FAILED, self.0.has(FAILED));
+        next.header.set_port(self.0.header.port());
+        next.header.socket.set(self.0.header.socket.get());
+        let last = std::mem::replace(&mut self.0, Owned::new(next));
         if let Some(overlapped) = last.header.in_flight() {
             // SAFETY: the socket is open, and the address only names an operation.
-            unsafe { CancelIoEx(self.socket.as_raw_socket() as HANDLE, overlapped) };
+            unsafe { CancelIoEx(last.socket() as HANDLE, overlapped) };
         }
     }
 
     fn connect(&self, peer: SocketAddr) -> io::Result<u8> {
-        let operation = &*self.operation;
-        if connect_ex::start(&self.socket, peer, operation.header.overlapped())? {
-            operation.set(CONNECTING);
-            operation.header.set_pending();
+        let connection = &*self.0;
+        if connect_ex::start(&self.socket(), peer, connection.header.overlapped())? {
+            connection.set(CONNECTING);
+            connection.header.set_pending();
             return Ok(0);
         }
         Ok(READ | WRITE)
@@ -198,27 +216,27 @@ impl IocpSocket {
 
     /// Returns whether the connect has succeeded; `None` while it is in flight.
     pub(super) fn connected(&self) -> Option<bool> {
-        if self.operation.has(CONNECTING) {
+        if self.0.has(CONNECTING) {
             return None;
         }
-        Some(!self.operation.has(FAILED) && connect_ex::finish(&self.socket).is_ok())
+        Some(!self.0.has(FAILED) && connect_ex::finish(&self.socket()).is_ok())
     }
 
     /// Receives. Without input it starts an operation that ends when there is some.
     pub(super) fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let operation = &*self.operation;
+        let connection = &*self.0;
         // The second time, input came in between.
         for _ in 0..2 {
-            match (&self.socket).read(buffer) {
+            match (&*self.socket()).read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 // The report of the reset has used up the socket's error.
-                Ok(0) if operation.has(FAILED) => return Err(ErrorKind::ConnectionReset.into()),
+                Ok(0) if connection.has(FAILED) => return Err(ErrorKind::ConnectionReset.into()),
                 received => return received,
             }
-            if operation.has(FAILED) {
+            if connection.has(FAILED) {
                 return Err(ErrorKind::ConnectionReset.into());
             }
-            if operation.has(FOREIGN) || operation.header.is_pending() {
+            if connection.has(FOREIGN) || connection.header.is_pending() {
                 return Err(ErrorKind::WouldBlock.into());
             }
             if let Armed::Pending = self.arm()? {
@@ -226,8 +244,8 @@ impl IocpSocket {
             }
         }
         // Input was reported and is not there: look once more at the next wait.
-        if let Some(port) = operation.port.get() {
-            port.post(operation.token.get(), READ);
+        if let Some(port) = Port::of_number(connection.header.port()) {
+            port.post(connection.token(), READ);
         }
         Err(ErrorKind::WouldBlock.into())
     }
@@ -235,7 +253,7 @@ impl IocpSocket {
     /// Starts a receive of zero bytes.
     #[allow(unsafe_code)]
     fn arm(&self) -> io::Result<Armed> {
-        let header = &self.operation.header;
+        let header = &self.0.header;
         let mut byte = 0u8;
         let buffer = WSABUF { len: 0, buf: &raw mut byte };
         let mut flags = 0;
@@ -244,7 +262,7 @@ impl IocpSocket {
         // writes nothing to a buffer of zero bytes.
         let result = unsafe {
             WSARecv(
-                self.socket.as_raw_socket() as SOCKET,
+                self.0.socket() as SOCKET,
                 &raw const buffer,
                 1,
                 null_mut(),
@@ -266,62 +284,63 @@ impl IocpSocket {
 
     /// Sends a prefix of `bytes`. What does not fit makes the poller report when it would.
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.or_watch((&self.socket).write(bytes))
+        self.or_watch((&*self.socket()).write(bytes))
     }
 
     /// Sends a prefix of `slices`, as [`Self::send`].
     pub(super) fn send_gathered(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.or_watch((&self.socket).write_vectored(slices))
+        self.or_watch((&*self.socket()).write_vectored(slices))
     }
 
     /// Watches a full socket for space.
     fn or_watch(&self, sent: io::Result<usize>) -> io::Result<usize> {
         if let Err(error) = &sent
             && error.kind() == ErrorKind::WouldBlock
-            && !self.operation.has(WATCHED)
-            && let Some(port) = self.operation.port.get()
+            && !self.0.has(HAS_EXTRA)
+            && let Some(port) = Port::of_number(self.0.header.port())
         {
-            self.watch(port, ROOM)?;
+            self.watch(&port, ROOM)?;
         }
         sent
     }
 
     #[cold]
     fn watch(&self, port: &Arc<Port>, events: u32) -> io::Result<()> {
-        let token = self.operation.token.get();
-        let watch = Watch::new(&self.socket, Arc::clone(port), token, events)?;
-        self.operation.extra.set(Some(Box::new(Extra::Watch(watch))));
-        self.operation.set(WATCHED);
+        let watch = Watch::new(&self.socket(), Arc::clone(port), self.0.token(), events)?;
+        self.0.add_extra(Extra::Watch(watch));
         Ok(())
     }
 
     pub(super) fn finish(&self) {
-        let _ = self.socket.shutdown(Shutdown::Write);
+        let _ = self.socket().shutdown(Shutdown::Write);
     }
 
     pub(super) fn reset_on_drop(&self) {
-        let _ = self.socket.set_linger(Some(Duration::ZERO));
+        let _ = self.socket().set_linger(Some(Duration::ZERO));
     }
 
     pub(super) fn peer(&self) -> Option<SocketAddr> {
-        self.socket.peer_addr().ok()?.as_socket()
+        self.socket().peer_addr().ok()?.as_socket()
     }
 
     pub(super) fn take_error(&self) -> bool {
-        self.operation.has(FAILED) || !matches!(self.socket.take_error(), Ok(None))
+        self.0.has(FAILED) || !matches!(self.socket().take_error(), Ok(None))
     }
 }
 
 impl Drop for IocpSocket {
     fn drop(&mut self) {
         // Before the socket: it names the socket by its number.
-        drop(self.operation.extra.take());
+        drop(self.0.take_extra());
+        drop(ManuallyDrop::into_inner(self.socket()));
     }
 }
 
 impl AsSocket for IocpSocket {
+    #[allow(unsafe_code)]
     fn as_socket(&self) -> BorrowedSocket<'_> {
-        self.socket.as_socket()
+        // SAFETY: the socket is open as long as this.
+        unsafe { BorrowedSocket::borrow_raw(self.0.socket()) }
     }
 }
 

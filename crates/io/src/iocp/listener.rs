@@ -14,12 +14,12 @@ use windows_sys::Win32::Networking::WinSock::{
 use windows_sys::Win32::System::IO::CancelIoEx;
 
 use super::connection::IocpSocket;
-use super::operation::{Header, Kind, Operation, Owned};
+use super::operation::{Header, Kind, OWN, Operation, Owned};
 use super::port::Port;
 use crate::options::Options;
 
 /// The connection of an accept is there, or it has failed.
-const DONE: u8 = 1;
+const DONE: u32 = OWN;
 
 /// Accepts in flight. More connections wait in the backlog of the listener.
 pub(super) const ACCEPTS: usize = 64;
@@ -133,12 +133,12 @@ impl Accept {
     }
 
     fn is_done(&self) -> bool {
-        self.header.own.get() == DONE
+        self.header.has(DONE)
     }
 
     /// Records that its packet has come.
     pub(super) fn complete(&self) {
-        self.header.own.set(DONE);
+        self.header.set(DONE, true);
     }
 
     fn start(&self, listener: &TcpListener, domain: Domain) -> io::Result<()> {
@@ -161,7 +161,7 @@ impl Accept {
             )
         };
         if succeeded != 0 {
-            self.header.own.set(DONE);
+            self.header.set(DONE, true);
             return Ok(());
         }
         let error = io::Error::last_os_error();
@@ -174,7 +174,7 @@ impl Accept {
 
     /// Returns the connection of an accept that is done.
     fn take(&self, listener: &TcpListener) -> io::Result<Socket> {
-        self.header.own.set(0);
+        self.header.set(DONE, false);
         let socket = self.socket.take().ok_or(ErrorKind::ConnectionAborted)?;
         let listener = listener.as_raw_socket() as SOCKET;
         let (mut received, mut flags) = (0, 0);

@@ -165,7 +165,7 @@ impl Poller for IocpPoller {
     const DEFERS_REGISTRATION: bool = false;
 
     fn new(max_events: usize, wake_token: u64) -> io::Result<(Self, IocpSignal)> {
-        let port = Arc::new(Port::new()?);
+        let port = Port::new()?;
         let signal = IocpSignal { port: Arc::clone(&port), token: wake_token };
         let poller = Self {
             port,

@@ -6,6 +6,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ops::Deref;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use windows_sys::Win32::System::IO::OVERLAPPED;
 
@@ -14,12 +15,11 @@ use windows_sys::Win32::System::IO::OVERLAPPED;
 pub(super) struct Header {
     /// First, so that its address is the operation's.
     overlapped: UnsafeCell<OVERLAPPED>,
-    /// Frees the operation, whose type only this knows.
-    free: unsafe fn(NonNull<Header>),
-    kind: Kind,
-    flags: Cell<u8>,
-    /// Flags of the operation's own.
-    pub(super) own: Cell<u8>,
+    /// The number of its socket: a handle of Windows has 32 bits.
+    pub(super) socket: Cell<u32>,
+    /// The kind, flags of this module, [flags of the operation](Self::has), and above them the
+    /// number of the socket's port.
+    word: Cell<u32>,
 }
 
 /// The type that a [`Header`] is the start of.
@@ -31,19 +31,36 @@ pub(super) enum Kind {
     Accept,
 }
 
+/// The bit of the kind.
+const KIND: u32 = 1;
 /// The kernel has the operation, until its packet comes.
-const PENDING: u8 = 1;
+const PENDING: u32 = 1 << 1;
 /// The owner has gone.
-const ORPHANED: u8 = 1 << 1;
+const ORPHANED: u32 = 1 << 2;
 /// A list of the poller has it.
-const LISTED: u8 = 1 << 2;
+const LISTED: u32 = 1 << 3;
+
+/// The first flag of the operation's own.
+pub(super) const OWN: u32 = 1 << 4;
+/// The first bit above these flags.
+pub(super) const END: u32 = 1 << PORT_SHIFT;
+const PORT_SHIFT: u32 = 9;
+
+/// The largest number of a port.
+pub(super) const MAX_PORT: u32 = u32::MAX >> PORT_SHIFT;
+
+/// A function that frees an operation.
+type Free = unsafe fn(NonNull<Header>);
+
+/// By kind, the function that frees an operation.
+static FREE: [OnceLock<Free>; 2] = [OnceLock::new(), OnceLock::new()];
 
 impl Header {
     /// Returns the header of a new operation of the type `T`.
     pub(super) fn of<T: Operation>() -> Self {
+        FREE[T::KIND as usize].get_or_init(|| free::<T>);
         let overlapped = UnsafeCell::new(OVERLAPPED::default());
-        let (flags, own) = (Cell::new(0), Cell::new(0));
-        Self { overlapped, free: free::<T>, kind: T::KIND, flags, own }
+        Self { overlapped, socket: Cell::new(0), word: Cell::new(T::KIND as u32) }
     }
 
     /// Returns the address that an operation is started with.
@@ -70,13 +87,29 @@ impl Header {
         self.has(ORPHANED)
     }
 
-    fn has(&self, flag: u8) -> bool {
-        self.flags.get() & flag != 0
+    /// Returns the number of the port that the socket belongs to; 0 if it is not known.
+    pub(super) fn port(&self) -> u32 {
+        self.word.get() >> PORT_SHIFT
     }
 
-    fn set(&self, flag: u8, is_set: bool) {
-        let others = self.flags.get() & !flag;
-        self.flags.set(if is_set { others | flag } else { others });
+    pub(super) fn set_port(&self, port: u32) {
+        debug_assert!(port <= MAX_PORT);
+        self.word.set(self.word.get() & (END - 1) | port << PORT_SHIFT);
+    }
+
+    /// Returns whether a flag is set: one of this module, or from [`OWN`] to [`END`] one of the
+    /// operation.
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.word.get() & flag != 0
+    }
+
+    pub(super) fn set(&self, flag: u32, is_set: bool) {
+        let others = self.word.get() & !flag;
+        self.word.set(if is_set { others | flag } else { others });
+    }
+
+    fn kind(&self) -> Kind {
+        if self.word.get() & KIND == Kind::Accept as u32 { Kind::Accept } else { Kind::Connection }
     }
 }
 
@@ -132,7 +165,7 @@ impl<T: Operation> Drop for Owned<T> {
         header.set(ORPHANED, true);
         if !header.has(PENDING | LISTED) {
             // SAFETY: nothing else refers to it.
-            unsafe { (header.free)(self.0.cast()) };
+            unsafe { free_any(self.0.cast()) };
         }
     }
 }
@@ -181,7 +214,7 @@ impl Reference {
     pub(super) fn get<T: Operation>(&self) -> Option<&T> {
         // SAFETY: a reference exists only as long as the memory, and `Operation` promises that this
         // kind is the start of this type.
-        (self.header().kind == T::KIND).then(|| unsafe { self.0.cast().as_ref() })
+        (self.header().kind() == T::KIND).then(|| unsafe { self.0.cast().as_ref() })
     }
 
     #[allow(unsafe_code)]
@@ -196,8 +229,22 @@ impl Reference {
         let header = self.header();
         if header.is_orphaned() && !header.has(PENDING | LISTED) {
             // SAFETY: nothing else refers to it.
-            unsafe { (header.free)(self.0) };
+            unsafe { free_any(self.0) };
         }
+    }
+}
+
+/// Frees an operation of any kind.
+///
+/// # Safety
+/// [`Owned::new`] made it, and nothing refers to it.
+#[allow(unsafe_code)]
+unsafe fn free_any(operation: NonNull<Header>) {
+    // SAFETY: the memory is not free yet, and begins with a header.
+    let kind = unsafe { operation.as_ref() }.kind();
+    if let Some(free) = FREE[kind as usize].get() {
+        // SAFETY: the function of its kind, and the caller's promise.
+        unsafe { free(operation) };
     }
 }
 

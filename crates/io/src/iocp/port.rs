@@ -1,8 +1,10 @@
 //! A completion port.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::windows::io::{AsRawHandle, AsRawSocket, FromRawHandle, OwnedHandle};
 use std::ptr::null_mut;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use socket2::SockRef;
 use windows_sys::Win32::Foundation::{HANDLE, INVALID_HANDLE_VALUE, WAIT_TIMEOUT};
@@ -13,24 +15,60 @@ use windows_sys::Win32::System::IO::{
 };
 use windows_sys::Win32::System::WindowsProgramming::FILE_SKIP_COMPLETION_PORT_ON_SUCCESS;
 
+use super::operation::MAX_PORT;
+
 /// FILE_SKIP_SET_EVENT_ON_HANDLE: no one waits for a socket's handle.
 const SKIP_SET_EVENT: u32 = 2;
 
 /// A completion port, which may be used from any thread.
 #[derive(Debug)]
-pub(super) struct Port(OwnedHandle);
+pub(super) struct Port {
+    handle: OwnedHandle,
+    number: u32,
+}
+
+/// The open ports by number, for what is rare. A connection has only the number of its port.
+static OPEN: Mutex<Ports> = Mutex::new(Ports { last: 0, open: BTreeMap::new() });
+
+struct Ports {
+    /// The last number given. None is given twice: a socket may outlive its port.
+    last: u32,
+    open: BTreeMap<u32, Weak<Port>>,
+}
 
 impl Port {
     /// Creates a port.
+    ///
+    /// # Errors
+    /// The system's error, or all numbers are used up.
     #[allow(unsafe_code)]
-    pub(super) fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Arc<Self>> {
         // SAFETY: without a file, the call makes a port. It reads no memory.
         let handle = unsafe { CreateIoCompletionPort(INVALID_HANDLE_VALUE, null_mut(), 0, 1) };
         if handle.is_null() {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the handle is open, and nothing else has it.
-        Ok(Self(unsafe { OwnedHandle::from_raw_handle(handle) }))
+        let handle = unsafe { OwnedHandle::from_raw_handle(handle) };
+        let mut ports = ports();
+        if ports.last == MAX_PORT {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        ports.last += 1;
+        let number = ports.last;
+        let port = Arc::new(Self { handle, number });
+        ports.open.insert(number, Arc::downgrade(&port));
+        Ok(port)
+    }
+
+    /// Returns the open port with this number.
+    pub(super) fn of_number(number: u32) -> Option<Arc<Self>> {
+        ports().open.get(&number)?.upgrade()
+    }
+
+    /// Returns its number, which is not 0.
+    pub(super) fn number(&self) -> u32 {
+        self.number
     }
 
     /// Makes the packets of a socket's operations come to this port, for the whole life of the
@@ -96,6 +134,16 @@ impl Port {
     }
 
     fn handle(&self) -> HANDLE {
-        self.0.as_raw_handle()
+        self.handle.as_raw_handle()
     }
+}
+
+impl Drop for Port {
+    fn drop(&mut self) {
+        ports().open.remove(&self.number);
+    }
+}
+
+fn ports() -> MutexGuard<'static, Ports> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }

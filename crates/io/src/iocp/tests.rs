@@ -114,6 +114,6 @@ fn connections_that_wait_for_the_engine_go_with_their_listener() {
 
 #[test]
 fn an_idle_connection_takes_no_more_memory_than_is_documented() {
-    assert_eq!(size_of::<Connection>(), 80);
-    assert_eq!(size_of::<Option<IocpSocket>>(), 16);
+    assert_eq!(size_of::<Connection>(), 48);
+    assert_eq!(size_of::<Option<IocpSocket>>(), 8);
 }
