@@ -94,7 +94,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "portable",
-        about: "the workspace type-checks for Windows, macOS and FreeBSD",
+        about: "the workspace type-checks for Windows, macOS, FreeBSD and NetBSD",
         run: portable::run_all,
         prepare: None,
         night: true,

@@ -45,6 +45,7 @@ impl Service {
     }
 
     /// Notifies the manager that another process is the main one of the service from now on.
+    #[cfg(target_os = "linux")]
     pub(crate) fn replaced_by(process: u32) {
         send(&[NotifyState::MainPid(process)]);
     }

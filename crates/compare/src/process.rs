@@ -86,7 +86,7 @@ impl Process {
 
     /// The status is read without freeing its id, so that no other process gets the id until the
     /// end.
-    #[cfg(unix)]
+    #[cfg(all(unix, not(target_os = "netbsd")))]
     fn exit(&mut self) -> Option<String> {
         use rustix::process::{WaitId, WaitIdOptions, waitid};
 
@@ -99,7 +99,7 @@ impl Process {
         })
     }
 
-    #[cfg(not(unix))]
+    #[cfg(not(all(unix, not(target_os = "netbsd"))))]
     fn exit(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten().map(|status| status.to_string())
     }

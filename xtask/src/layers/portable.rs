@@ -29,6 +29,8 @@ const TARGETS: &[Target] = &[
     Target { name: "aarch64-apple-darwin", about: "neither linked nor run: no macOS here" },
     Target { name: "x86_64-apple-darwin", about: "neither linked nor run: no macOS here" },
     Target { name: "x86_64-unknown-freebsd", about: "neither linked nor run: no FreeBSD here" },
+    Target { name: "x86_64-unknown-netbsd", about: "neither linked nor run: no NetBSD here" },
+    Target { name: "x86_64-pc-windows-msvc", about: "neither linked nor run: no linker here" },
 ];
 
 /// The parts of packages that are checked.
@@ -43,16 +45,27 @@ enum Parts {
 /// The package that is left out: it starts Linux's programs and packs for Linux.
 const LEFT_OUT: &str = "xtask";
 
-/// Takes the place of a C compiler: makes the output, empty.
+/// Takes the place of a C compiler: makes the output, empty. Its options are those of gcc, or of
+/// Microsoft's compiler.
 const COMPILER: &str = "#!/bin/sh
 while [ $# -gt 0 ]; do
-  case $1 in -o) : > \"$2\"; shift ;; esac
+  case $1 in
+    -o) : > \"$2\"; shift ;;
+    -Fo*) : > \"${1#-Fo}\" ;;
+  esac
   shift
 done
 ";
 
-/// Takes the place of `ar`, whose second word is the archive.
-const ARCHIVER: &str = "#!/bin/sh\n: > \"$2\"\n";
+/// Takes the place of `ar`, whose second word is the archive, and of Microsoft's `lib`.
+const ARCHIVER: &str = "#!/bin/sh
+for word; do
+  case $word in
+    -out:*) : > \"${word#-out:}\"; exit ;;
+  esac
+done
+: > \"$2\"
+";
 
 /// Checks libraries and programs for Windows, while the layer `cargo` waits.
 pub(super) fn prepare_windows(site: &Site) -> Result<(), Stop> {
@@ -64,7 +77,7 @@ pub(super) fn run_windows(site: &Site) -> Result<Tally, Stop> {
     check_all(site, &[WINDOWS], Parts::Shipped)
 }
 
-/// Checks everything for Windows, macOS and FreeBSD.
+/// Checks everything for all of them.
 pub(super) fn run_all(site: &Site) -> Result<Tally, Stop> {
     check_all(site, TARGETS, Parts::All)
 }

@@ -42,13 +42,19 @@ pub(super) fn of_a_server(asked: &Flag) -> io::Result<[Flag; 3]> {
 
 /// Returns the signals that would end the process and have no function in it.
 fn ignored() -> Vec<i32> {
-    let mut signals = vec![SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU];
-    #[cfg(target_os = "linux")]
-    {
-        use rustix::process::Signal;
-        signals.extend([Signal::POWER, Signal::STKFLT, Signal::XFSZ].map(Signal::as_raw));
-        // The real-time signals.
-        signals.extend(34..=64);
-    }
-    signals
+    let signals = [SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGXCPU];
+    signals.into_iter().chain(of_this_system()).collect()
+}
+
+#[cfg(target_os = "linux")]
+fn of_this_system() -> impl Iterator<Item = i32> {
+    use rustix::process::Signal;
+    let named = [Signal::POWER, Signal::STKFLT, Signal::XFSZ].map(Signal::as_raw);
+    // With the real-time signals.
+    named.into_iter().chain(34..=64)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn of_this_system() -> impl Iterator<Item = i32> {
+    std::iter::empty()
 }

@@ -40,24 +40,23 @@ mod milliseconds {
     }
 }
 
-#[cfg(unix)]
+#[cfg(all(unix, not(target_os = "netbsd")))]
 fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
 /// As near as it gets without a thread's clock.
-#[cfg(not(unix))]
+#[cfg(not(all(unix, not(target_os = "netbsd"))))]
 fn thread_cpu() -> Duration {
     Duration::from_nanos(throng_load::machine_now_ns())
 }
 
-#[cfg(test)]
+#[cfg(all(test, unix, not(target_os = "netbsd")))]
 mod tests {
     use super::*;
 
     #[test]
-    #[cfg(unix)]
     fn it_takes_the_cpu_time_and_the_time_it_says() {
         let handler = Handler { blocking: Duration::from_millis(3), cpu: Duration::from_millis(2) };
         let (begun, cpu) = (std::time::Instant::now(), thread_cpu());
