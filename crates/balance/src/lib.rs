@@ -46,7 +46,8 @@ mod status;
 pub use access::{Access, AccessDetail, AccessLog, EndReason, Subject};
 pub use backend::{Backend, FirstBytes, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals, Wanted};
 pub use config::{
-    BackendConfig, BackendSide, ClientSide, Config, NamedBackend, Register, Shutdown, Token,
+    BackendConfig, BackendSide, ClientSide, Config, NamedBackend, PoolConfig, Register, Shutdown,
+    Token,
 };
 pub use configuration::Configuration;
 pub use control::{Balancer, CarriedBackend, CarriedCounts, Error};

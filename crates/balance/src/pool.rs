@@ -56,6 +56,21 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Sets the settings of the pool `default`.
+    pub(crate) fn set_pool(&mut self, pool: PoolSettings) {
+        self.pick = pool.pick;
+        self.sticky = pool.sticky;
+        self.max_handshakes = pool.max_handshakes;
+        self.keep_alive = pool.keep_alive;
+        self.slow_start = pool.slow_start;
+        self.close_rate = pool.close_rate;
+        self.removed = pool.removed;
+        self.timeouts.connect = pool.connect;
+        self.health = pool.health;
+    }
+}
+
 /// Backends that serve the same requests.
 #[derive(Clone, Debug)]
 pub struct Pool {

@@ -7,14 +7,26 @@ use std::time::{Duration, SystemTime};
 use throng_io::Instant;
 
 use crate::backend::{Backend, CarriedTotals, State};
-use crate::config::BackendConfig;
+use crate::config::{BackendConfig, BackendSide};
 use crate::health::{HealthTracker, Verdict};
+use crate::pool::PoolSettings;
 use crate::report::Failure;
 use crate::slow_start::share_at;
 
-/// A backend in the list.
+/// A pool of backends, as the configuration has it.
+#[derive(Debug, PartialEq)]
+pub(crate) struct PoolRules {
+    pub(crate) name: Arc<str>,
+    pub(crate) settings: PoolSettings,
+    /// The TLS of connections to all its backends.
+    pub(crate) tls: Option<BackendSide>,
+}
+
+/// A backend in the list. Its pool and its address identify it.
 #[derive(Debug)]
 pub(crate) struct Entry {
+    /// Its pool as last configured: a pool that has left the file since keeps its rules.
+    pub(crate) pool: Arc<PoolRules>,
     pub(crate) backend: Arc<Backend>,
     pub(crate) send_proxy: bool,
     /// Whether connections use TLS, if that was set.
@@ -121,14 +133,16 @@ impl DesiredState {
 }
 
 impl Entry {
-    pub(crate) fn new(backend: Arc<Backend>, desired: DesiredState, send_proxy: bool) -> Self {
+    /// Creates a backend of `pool` that no source wants yet.
+    pub(crate) fn new(pool: Arc<PoolRules>, backend: Arc<Backend>) -> Self {
         Self {
+            pool,
             backend,
-            send_proxy,
+            send_proxy: false,
             tls: None,
             tls_name: None,
             passthrough: Arc::default(),
-            desired,
+            desired: DesiredState::default(),
             tracker: HealthTracker::new(),
             drain: None,
             expired: false,
@@ -165,6 +179,26 @@ impl Entry {
         !self.is_being_removed() || self.expired && self.drain.is_none() && !self.is_removed
     }
 
+    /// Returns whether it is in the pool of this name.
+    pub(crate) fn is_in(&self, pool: &str) -> bool {
+        *self.pool.name == *pool
+    }
+
+    /// Returns whether connections to it use the same TLS as to `file` in `pool`.
+    pub(crate) fn has_tls_of(&self, pool: &PoolRules, file: &BackendConfig) -> bool {
+        let tls = |own: Option<bool>, pool: &PoolRules| {
+            own.unwrap_or(pool.tls.is_some()).then(|| pool.tls.clone().unwrap_or_default())
+        };
+        tls(self.tls, &self.pool) == tls(file.tls, pool) && self.tls_name == file.tls_name
+    }
+
+    /// Sets how connections to it are made, as `file` says.
+    pub(crate) fn connect_as(&mut self, file: &BackendConfig) {
+        (self.send_proxy, self.tls) = (file.send_proxy, file.tls);
+        self.tls_name.clone_from(&file.tls_name);
+        self.passthrough.clone_from(&file.passthrough);
+    }
+
     /// Returns whether it has no open tunnels or requests.
     pub(crate) fn is_empty(&self) -> bool {
         let backend = &self.backend;
@@ -193,9 +227,10 @@ impl Entry {
         self.last_failure = None;
     }
 
-    /// Begins a probation: answers from now on count. `timeout`: the time after which it gets its
+    /// Begins a probation: answers from now on count. After `health.down_for` it gets its
     /// whole share even if no client used it.
-    pub(crate) fn begin_probation(&mut self, now: Instant, timeout: Duration) {
+    pub(crate) fn begin_probation(&mut self, now: Instant) {
+        let timeout = self.pool.settings.health.down_for;
         self.probation = Probation { since: now, timeout, answered_before: self.answered() };
     }
 
@@ -213,7 +248,8 @@ impl Entry {
     /// load would otherwise send it all clients before it is known to answer. The share grows with
     /// time: under low load, the others have less per share than one client is for a tenth, and it
     /// would never be picked.
-    pub(crate) fn grow(&mut self, now: Instant, slow_start: Duration) -> bool {
+    pub(crate) fn grow(&mut self, now: Instant) -> bool {
+        let slow_start = self.pool.settings.slow_start;
         let weight = self.backend.weight();
         if self.backend.state() == State::Up && self.tracker.is_half_open() {
             self.note_success();

@@ -75,8 +75,10 @@ impl TlsStatus {
 /// A backend in [`Status`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its address, which is also its name.
+    /// Its address, which is also its name in its pool.
     pub address: SocketAddr,
+    /// The name of its pool.
+    pub pool: String,
     /// The configured name that has this address, if it has one.
     pub name: Option<String>,
     /// `up`, `down`, `draining`, or `removed`: no longer in any list, with its tunnels open.

@@ -1,6 +1,6 @@
 //! Rules for a whole configuration, wherever its values came from.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -10,14 +10,19 @@ use throng_proto::ws::handshake::is_token;
 
 use throng_tls::{TlsClient, is_server_name_pattern};
 
-use super::{BackendConfig, ClientSide, Config, keys};
+use super::{BackendConfig, ClientSide, Config, NamedBackend, PoolConfig, keys};
 use crate::backend::MAX_WEIGHT;
 use crate::machine::Machine;
+use crate::pool::DEFAULT_POOL;
 use crate::settings::{Check, CheckKind, SameSite, Settings, Sticky, Timeouts, reaches};
 use crate::site::SiteMistake;
 
 /// The largest number of backends: their shares still add up within 32 bits.
 pub(crate) const MAX_BACKENDS: usize = 4096;
+
+/// The largest number of pools, and of their backends in all.
+const MAX_POOLS: usize = 4096;
+const MAX_OF_ALL_POOLS: usize = 16384;
 
 /// The largest number of names of backends: each has a thread.
 const MAX_NAMES: usize = 256;
@@ -70,11 +75,12 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     listen(config, &mut mistakes);
     mistakes.number("shards", config.shards as u64);
     backends(config, &mut mistakes);
+    pools(config, &mut mistakes);
     for SiteMistake { key, value, remedy } in config.compiled_sites().err().unwrap_or_default() {
         mistakes.add(key, value, remedy);
     }
     settings(&config.settings, &mut mistakes);
-    prefixed_cookie(config, &mut mistakes);
+    prefixed_cookie(config, "", &config.settings.sticky, &mut mistakes);
     sources(config, &mut mistakes);
     if let Some(register) = &config.register {
         mistakes.duration("register.time_to_live", register.time_to_live);
@@ -126,88 +132,149 @@ fn listen(config: &Config, mistakes: &mut Mistakes) {
     }
 }
 
+/// A list of backends, and the key of its pool in messages.
+struct List<'c> {
+    /// Empty for the backends outside of pools, else `pools[0].`.
+    prefix: String,
+    backends: &'c [BackendConfig],
+    names: &'c [NamedBackend],
+    /// The index of each of `backends` in the file.
+    places: &'c [usize],
+}
+
 fn backends(config: &Config, mistakes: &mut Mistakes) {
-    let backends = &config.backends;
+    let Config { backends, names, places, .. } = config;
+    let has_some = !backends.is_empty() || !names.is_empty() || config.register.is_some();
     mistakes.must(
-        !backends.is_empty()
-            || !config.names.is_empty()
-            || config.register.is_some()
-            || !config.sites.is_empty(),
+        has_some || !config.pools.is_empty() || !config.sites.is_empty(),
         "backends",
         "empty",
         "write for example backends = [\"127.0.0.1:9001\"], or a [register] table so that \
          backends register themselves",
     );
-    named_backends(config, mistakes);
+    mistakes.duration("lookup_interval", config.lookup_interval);
+    let all = config.all_names().count();
     mistakes.must(
-        backends.len() <= MAX_BACKENDS,
+        all <= MAX_NAMES,
         "backends",
-        format_args!("a list of {}", backends.len()),
+        format_args!("a list with {all} names"),
+        format!("{MAX_NAMES} are the most"),
+    );
+    list(config, &List { prefix: String::new(), backends, names, places }, mistakes);
+    for pool in &config.pools {
+        let PoolConfig { backends, names, places, .. } = pool;
+        let prefix = format!("pools[{}].", pool.place);
+        list(config, &List { prefix, backends, names, places }, mistakes);
+    }
+}
+
+fn list(config: &Config, list: &List<'_>, mistakes: &mut Mistakes) {
+    named_backends(config, list, mistakes);
+    mistakes.must(
+        list.backends.len() <= MAX_BACKENDS,
+        format!("{}backends", list.prefix),
+        format_args!("a list of {}", list.backends.len()),
         "4096 are the most",
     );
+    let own = config.own_addresses();
     let mut places = HashMap::new();
-    for (index, backend) in backends.iter().enumerate() {
-        let at = config.places.get(index).copied().unwrap_or(index);
+    for (index, backend) in list.backends.iter().enumerate() {
+        let at = list.places.get(index).copied().unwrap_or(index);
         // ::ffff:127.0.0.1 is another form of 127.0.0.1.
         let canonical = (backend.address.ip().to_canonical(), backend.address.port());
         let first = places.insert(canonical, at);
-        check_listed(config, backend, at, first, mistakes);
+        let key = format!("{}backends[{at}]", list.prefix);
+        if let Some(first) = first {
+            let remedy = format!(
+                "{}backends[{first}] has this address already: give each once, and more of the \
+                 load by weight",
+                list.prefix
+            );
+            mistakes.add(&key, quoted(backend.address), remedy);
+        } else if let Err(remedy) = check_backend(backend.address, &own) {
+            mistakes.add(&key, quoted(backend.address), remedy);
+        }
+        check_listed(config, backend, &key, mistakes);
     }
 }
 
 /// Checks the backends whose addresses are looked up.
-fn named_backends(config: &Config, mistakes: &mut Mistakes) {
-    mistakes.duration("lookup_interval", config.lookup_interval);
-    mistakes.must(
-        config.names.len() <= MAX_NAMES,
-        "backends",
-        format_args!("a list with {} names", config.names.len()),
-        format!("{MAX_NAMES} are the most"),
-    );
-    for (at, named) in config.names.iter().enumerate() {
+fn named_backends(config: &Config, list: &List<'_>, mistakes: &mut Mistakes) {
+    let key = format!("{}backends", list.prefix);
+    for (at, named) in list.names.iter().enumerate() {
         let value = format_args!("\"{}\"", named.name);
-        let is_first = config.names[..at].iter().all(|other| other.name != named.name);
-        mistakes.must(is_first, "backends", value, "it is there twice: give it once");
+        let is_first = list.names[..at].iter().all(|other| other.name != named.name);
+        mistakes.must(is_first, &key, value, "it is there twice: give it once");
         let has_port = named.name.rsplit_once(':').is_some_and(|(_, port)| port != "0");
-        mistakes.must(has_port, "backends", value, "port 0 cannot be connected to: write its own");
-        server_name(mistakes, "backends".to_owned(), named.tls_name.as_deref());
-        passthrough(mistakes, "backends.", &named.passthrough, named.tls, config.tls.as_ref());
+        mistakes.must(has_port, &key, value, "port 0 cannot be connected to: write its own");
+        server_name(mistakes, key.clone(), named.tls_name.as_deref());
+        let tls = config.tls.as_ref();
+        passthrough(mistakes, &format!("{key}."), &named.passthrough, named.tls, tls);
         let is_weight = (1..=MAX_WEIGHT).contains(&named.weight);
-        mistakes.must(is_weight, "backends", value, format!("its weight is 1 to {MAX_WEIGHT}"));
+        mistakes.must(is_weight, &key, value, format!("its weight is 1 to {MAX_WEIGHT}"));
     }
 }
 
-/// Checks the backend at index `at` of the list; `first`: the index of another one with its
-/// address.
-fn check_listed(
-    config: &Config,
-    backend: &BackendConfig,
-    at: usize,
-    first: Option<usize>,
-    mistakes: &mut Mistakes,
-) {
-    let address = backend.address;
-    // As a string or as a table, it has the item's location.
-    let key = format!("backends[{at}]");
-    if let Some(first) = first {
-        let remedy = format!(
-            "backends[{first}] has this address already: give each once, and more of the load by \
-             weight"
-        );
-        mistakes.add(&key, quoted(address), remedy);
-    } else if let Err(remedy) = check_backend(address, &config.own_addresses()) {
-        mistakes.add(&key, quoted(address), remedy);
-    }
+/// Checks the settings of a backend in a list. `key` is its key; as a string or as a table, it has
+/// the item's location.
+fn check_listed(config: &Config, backend: &BackendConfig, key: &str, mistakes: &mut Mistakes) {
     server_name(mistakes, format!("{key}.tls_name"), backend.tls_name.as_deref());
     let tls = config.tls.as_ref();
     passthrough(mistakes, &format!("{key}."), &backend.passthrough, backend.tls, tls);
-    let weight = format!("{key}.weight");
     mistakes.must(
         (1..=MAX_WEIGHT).contains(&backend.weight),
-        weight,
+        format!("{key}.weight"),
         backend.weight,
         format!("write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"),
     );
+}
+
+/// Checks what is special to pools: their names, and settings that the table of keys does not
+/// check.
+fn pools(config: &Config, mistakes: &mut Mistakes) {
+    mistakes.must(
+        config.pools.len() <= MAX_POOLS,
+        "pools",
+        format_args!("a list of {}", config.pools.len()),
+        format!("{MAX_POOLS} are the most"),
+    );
+    let all = config.all_backends().count();
+    let remedy = format!("all pools together have at most {MAX_OF_ALL_POOLS}");
+    mistakes.must(
+        all <= MAX_OF_ALL_POOLS,
+        "pools",
+        format_args!("a list of {all} backends"),
+        remedy,
+    );
+    let mut names = HashSet::new();
+    for pool in &config.pools {
+        let prefix = format!("pools[{}].", pool.place);
+        let (key, value) = (format!("{prefix}name"), format_args!("{:?}", pool.name));
+        let is_free = *pool.name != *DEFAULT_POOL;
+        let remedy = "that is the pool of backends outside of pools: write another name, or move \
+                      those into this one";
+        mistakes.must(is_free, &key, value, remedy);
+        mistakes.must(
+            names.insert(&pool.name),
+            &key,
+            value,
+            "another pool has it: write one of its own",
+        );
+        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+        let is_name = (1..=64).contains(&pool.name.len()) && pool.name.bytes().all(is_plain);
+        let remedy = "write 1 to 64 letters, digits, -, _ and .";
+        mistakes.must(is_name, &key, value, remedy);
+        let has_some = !pool.backends.is_empty() || !pool.names.is_empty();
+        let remedy = "write for example backends = [\"127.0.0.1:9001\"]";
+        mistakes.must(has_some, format!("{prefix}backends"), "empty", remedy);
+        sticky(&prefix, &pool.settings.sticky, mistakes);
+        prefixed_cookie(config, &prefix, &pool.settings.sticky, mistakes);
+        if let Some(check) = &pool.settings.health.check {
+            active(&prefix, check, mistakes);
+        }
+        let name = pool.tls.as_ref().and_then(|tls| tls.name.as_deref());
+        server_name(mistakes, format!("{prefix}tls.name"), name);
+    }
 }
 
 /// Checks the name in the certificate of a backend.
@@ -320,7 +387,7 @@ fn settings(settings: &Settings, mistakes: &mut Mistakes) {
         "any client could claim any address: name the trusted ones in trusted_proxies, for example \
          [\"10.0.0.0/8\"]",
     );
-    sticky(&settings.sticky, mistakes);
+    sticky("", &settings.sticky, mistakes);
     for (at, name) in settings.drop_headers.iter().enumerate() {
         // `*` is a valid character of names, but no header contains it.
         let remedy = "write a header's whole name, for example \"X-Client-IP\"";
@@ -376,7 +443,7 @@ fn settings(settings: &Settings, mistakes: &mut Mistakes) {
         mistakes.number(key, number as u64);
     }
     if let Some(check) = &settings.health.check {
-        active(check, mistakes);
+        active("", check, mistakes);
     }
 }
 
@@ -397,19 +464,20 @@ fn is_indispensable(name: &str) -> bool {
     .contains(&&*name.replace('_', "-").to_ascii_lowercase())
 }
 
-fn active(check: &Check, mistakes: &mut Mistakes) {
+fn active(prefix: &str, check: &Check, mistakes: &mut Mistakes) {
+    let key = |name: &str| format!("{prefix}health.check.{name}");
     mistakes.duration("health.check.interval", check.interval);
     mistakes.duration("health.check.timeout", check.timeout);
     let (timeout, interval) = (check.timeout, check.interval);
     mistakes.must(
         timeout <= Duration::from_secs(60),
-        "health.check.timeout",
+        key("timeout"),
         format_args!("{timeout:?}"),
         "a check ends within \"60s\": write that, or less",
     );
     mistakes.must(
         timeout <= interval,
-        "health.check.timeout",
+        key("timeout"),
         format_args!("{timeout:?}"),
         format!(
             "one check ends before the next begins: write at most health.check.interval, which is \
@@ -422,12 +490,12 @@ fn active(check: &Check, mistakes: &mut Mistakes) {
         let sendable =
             path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic() && b != b'#');
         let remedy = "write a path as it stands in a request, for example \"/healthz\"";
-        mistakes.must(sendable, "health.check.path", format_args!("{path:?}"), remedy);
+        mistakes.must(sendable, key("path"), format_args!("{path:?}"), remedy);
     }
     if let Some(host) = &check.host {
         let remedy = "write a host as it stands in a request, for example \"app.example.com\" or \
                       \"app.example.com:8080\"";
-        mistakes.must(is_host(host), "health.check.host", format_args!("{host:?}"), remedy);
+        mistakes.must(is_host(host), key("host"), format_args!("{host:?}"), remedy);
     }
 }
 
@@ -454,8 +522,8 @@ fn is_host(text: &str) -> bool {
 
 /// Checks that browsers keep the cookie: its prefix demands `Secure`, which it has if clients come
 /// by https, to the balancer or to a proxy that says so (RFC 6265bis section 4.1.3).
-fn prefixed_cookie(config: &Config, mistakes: &mut Mistakes) {
-    let Sticky::Cookie(name) = &config.settings.sticky else { return };
+fn prefixed_cookie(config: &Config, prefix: &str, sticky: &Sticky, mistakes: &mut Mistakes) {
+    let Sticky::Cookie(name) = sticky else { return };
     let lower = name.to_ascii_lowercase();
     let has_prefix = ["__host-", "__secure-"].iter().any(|prefix| lower.starts_with(prefix));
     let has_tls = config.tls.as_ref().is_some_and(ClientSide::has_certificate)
@@ -464,10 +532,11 @@ fn prefixed_cookie(config: &Config, mistakes: &mut Mistakes) {
     let remedy = "browsers drop a cookie with this prefix that has not come by https: set tls.cert \
                   and tls.key, name the proxy in front that has TLS in trusted_proxies, or write \
                   another name";
-    mistakes.must(!has_prefix || has_tls, "sticky", format_args!("{name:?}"), remedy);
+    let key = format!("{prefix}sticky");
+    mistakes.must(!has_prefix || has_tls, key, format_args!("{name:?}"), remedy);
 }
 
-fn sticky(sticky: &Sticky, mistakes: &mut Mistakes) {
+fn sticky(prefix: &str, sticky: &Sticky, mistakes: &mut Mistakes) {
     let (name, holds) = match sticky {
         Sticky::None | Sticky::Ip => return,
         Sticky::Cookie(name) | Sticky::Header(name) => (name, is_token(name)),
@@ -477,7 +546,7 @@ fn sticky(sticky: &Sticky, mistakes: &mut Mistakes) {
         }
     };
     let remedy = "write a name of letters, digits, - and _";
-    mistakes.must(holds, "sticky", format_args!("{name:?}"), remedy);
+    mistakes.must(holds, format!("{prefix}sticky"), format_args!("{name:?}"), remedy);
 }
 
 fn sources(config: &Config, mistakes: &mut Mistakes) {
@@ -485,7 +554,7 @@ fn sources(config: &Config, mistakes: &mut Mistakes) {
     let reached = |address: &SocketAddr| {
         sources.is_empty() || sources.iter().any(|source| reaches(*source, *address))
     };
-    if let Some(backend) = config.backends.iter().find(|backend| !reached(&backend.address)) {
+    if let Some(backend) = config.all_backends().find(|backend| !reached(&backend.address)) {
         let list: Vec<String> = sources.iter().map(|source| format!("\"{source}\"")).collect();
         let kind = if backend.address.is_ipv4() { "an IPv4" } else { "an IPv6" };
         let remedy =

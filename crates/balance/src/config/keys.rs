@@ -18,33 +18,78 @@ pub(super) static TABLE: Table = Table { program: "balance", keys: &KEYS };
 
 static BACKENDS: Records = Records {
     alias: None,
-    fields: &[
-        Key::new("address", Kind::Host, "", "IP address or name, and port"),
-        Key::new("weight", Kind::count(1, MAX_WEIGHT as u64), "1", "share of the load"),
-        Key::new("send_proxy", Kind::Switch, "false", "begin connections with a PROXY v2 header"),
-        Key::new(
-            "tls",
-            Kind::Or("auto", &Kind::Switch),
-            "auto",
-            "secure connections with TLS; auto = if [backend_tls] is set",
-        ),
-        Key::new("tls_name", SERVER_NAME, "", "name in its certificate, before backend_tls.name"),
-        Key::new(
-            "passthrough",
-            Kind::List(&Kind::Text(
-                "a server name such as \"db.example.com\" or \"*.example.com\"",
-            )),
-            "",
-            "server names (SNI) of clients whose TLS it ends itself: their connections are passed \
-             through, and it serves no others",
-        ),
-    ],
+    fields: &BACKEND_KEYS,
     is_first_required: true,
     parse: Some(backend),
     defaults: Defaults::new(),
-    example: "an address such as \"127.0.0.1:9001\", or { address = \"127.0.0.1:9001\", \
-              weight = 2 }",
+    example: BACKEND,
 };
+
+/// The backends of a pool, which connections are not passed through to by their own setting.
+static POOL_BACKENDS: Records = Records {
+    alias: None,
+    fields: &COMMON,
+    is_first_required: true,
+    parse: Some(backend),
+    defaults: Defaults::new(),
+    example: BACKEND,
+};
+
+const BACKEND: &str = "an address such as \"127.0.0.1:9001\", or { address = \
+                       \"127.0.0.1:9001\", weight = 2 }";
+
+const COMMON: [Key; 5] = [
+    Key::new("address", Kind::Host, "", "IP address or name, and port"),
+    Key::new("weight", Kind::count(1, MAX_WEIGHT as u64), "1", "share of the load"),
+    Key::new("send_proxy", Kind::Switch, "false", "begin connections with a PROXY v2 header"),
+    Key::new(
+        "tls",
+        Kind::Or("auto", &Kind::Switch),
+        "auto",
+        "secure connections with TLS; auto = if [backend_tls] is set",
+    ),
+    Key::new("tls_name", SERVER_NAME, "", "name in its certificate, before backend_tls.name"),
+];
+
+static BACKEND_KEYS: [Key; 6] = joined_keys(&[
+    &COMMON,
+    &[Key::new(
+        "passthrough",
+        Kind::List(&Kind::Text("a server name such as \"db.example.com\" or \"*.example.com\"")),
+        "",
+        "server names (SNI) of clients whose TLS it ends itself: their connections are passed \
+         through, and it serves no others",
+    )],
+]);
+
+static POOLS: Records = Records {
+    alias: Some("pool"),
+    fields: &POOL_KEYS,
+    is_first_required: true,
+    parse: None,
+    defaults: Defaults::new(),
+    example: "a pool such as { name = \"chat\", backends = [\"127.0.0.1:9001\"] }",
+};
+
+static POOL_KEYS: [Key; number_of_keys(OF_POOLS)] = joined_keys(OF_POOLS);
+
+#[rustfmt::skip]
+const OF_POOLS: &[&[Key]] = &[
+    &[
+    Key::new("name", Kind::Text("a name such as \"chat\""), "",
+        "name; default = the pool of backends outside of pools"),
+    Key::new("backends", Kind::Records(&POOL_BACKENDS), "", "a backend, as in backends"),
+    PICK, STICKY_BY, MAX_HANDSHAKES, KEEP_ALIVE, SLOW_START, CLOSE_RATE, REMOVED, CONNECT,
+    ],
+    &HEALTH,
+    &[
+    Key::new("tls.ca", Kind::Path, "", "as backend_tls.ca"),
+    Key::new("tls.verify", Kind::Switch, "true", "as backend_tls.verify"),
+    Key::new("tls.name", SERVER_NAME, "", "as backend_tls.name"),
+    Key::new("tls.cert", Kind::Path, "", "as backend_tls.cert"),
+    Key::new("tls.key", Kind::Path, "", "as backend_tls.key"),
+    ],
+];
 
 const SERVER_NAME: Kind = Kind::Text("a name such as \"app.internal\"");
 const ADDRESSES: Kind = Kind::List(&Kind::Host);
@@ -64,6 +109,66 @@ const PICKS: Kind = Kind::Word(&[
     "ip_hash",
 ]);
 const STICKY: Kind = Kind::Tagged { words: &["none", "ip"], tags: &["cookie", "header", "query"] };
+
+// Keys of the whole file and of pools.
+
+#[rustfmt::skip]
+const PICK: Key =
+    Key::new("pick", PICKS, "power_of_two", "load-balancing algorithm")
+        .flag("--pick", "PICK");
+#[rustfmt::skip]
+const STICKY_BY: Key =
+    Key::new("sticky", STICKY, "none",
+        "session affinity of clients to backends: none, ip, cookie:NAME, header:NAME or query:NAME")
+        .flag("--sticky", "BY");
+#[rustfmt::skip]
+const MAX_HANDSHAKES: Key =
+    Key::new("max_handshakes", Kind::COUNT, "128",
+        "connects and handshakes under way to one backend; 0 = no limit");
+#[rustfmt::skip]
+const KEEP_ALIVE: Key =
+    Key::new("keep_alive", Kind::COUNT, "32",
+        "idle connections that each event loop keeps to each backend");
+#[rustfmt::skip]
+const SLOW_START: Key =
+    Key::new("slow_start", Kind::DURATION, "0s",
+        "time in which the share of a backend that came up grows to its weight");
+#[rustfmt::skip]
+const CLOSE_RATE: Key =
+    Key::new("close_rate", ONE_OR_MORE, "200",
+        "tunnels of dead or drained backends that are closed per second");
+#[rustfmt::skip]
+const REMOVED: Key =
+    Key::new("removed", Kind::Word(&["keep", "drain"]), "keep",
+        "tunnels of a backend that is no longer in the list: keep = they stay, drain = they are \
+         closed at close_rate");
+#[rustfmt::skip]
+const CONNECT: Key =
+    Key::new("timeouts.connect", TIMEOUT, "5s", "until a connection to a backend is made");
+
+#[rustfmt::skip]
+const HEALTH: [Key; 11] = [
+    Key::new("health.observe", Kind::Word(&["connections", "answers"]), "connections",
+        "what passive checks count: failed connections, or failed answers, too"),
+    Key::new("health.failures", Kind::COUNT, "3",
+        "failures that take a backend down; 0 = no passive checks"),
+    Key::new("health.within", TIMEOUT, "10s", "time in which health.failures count"),
+    Key::new("health.down_for", TIMEOUT, "10s",
+        "time that a backend stays down without active checks"),
+    Key::new("health.check.kind", Kind::Word(&["tcp", "http", "websocket"]), "",
+        "active check: tcp, http or websocket; if not set, none"),
+    Key::new("health.check.path", Kind::Text("a path such as \"/healthz\""), "",
+        "path that checks of kind http and websocket ask for; if not set, /"),
+    Key::new("health.check.host", Kind::Text("a host such as \"app.example.com\""), "",
+        "Host that checks of kind http and websocket ask for; if not set, the backend's address"),
+    Key::new("health.check.interval", TIMEOUT, "2s", "time between two checks"),
+    Key::new("health.check.timeout", TIMEOUT, "1s",
+        "for one check; at most 60s and health.check.interval"),
+    Key::new("health.check.rise", ONE_OR_MORE, "2",
+        "passed checks in a row that bring a backend up"),
+    Key::new("health.check.fall", ONE_OR_MORE, "3",
+        "failed checks in a row that take a backend down"),
+];
 
 static KEYS: [Key; number_of_keys(LISTS)] = joined_keys(LISTS);
 
@@ -93,6 +198,12 @@ const LISTS: &[&[Key]] = &[
                   connect with TLS; tls_name=NAME; passthrough=NAME, to give it the TLS of clients \
                   that ask for NAME (SNI) as it is; several with ; or [[backends]] tables")
         .flag("--backend", "BACKEND"),
+    Key::new("pools", Kind::Records(&POOLS), "",
+        "a pool of backends besides the pool default, which has backends")
+        .details("[[pool]] tables with name and backends; pick, sticky, max_handshakes, \
+                  keep_alive, slow_start, close_rate, removed, timeouts.connect, health and \
+                  health.check are the ones of the whole file if it omits them; tls has the keys \
+                  of backend_tls"),
     Key::new("sites", Kind::Records(&SITES), "",
         "a site: what happens to requests for its hosts, by routes among their paths")
         .details("[[site]] tables with [[site.route]] tables; with sites, other hosts go to the \
@@ -114,11 +225,8 @@ const LISTS: &[&[Key]] = &[
     Key::new("backend_tls.key", Kind::Path, "", "its private key"),
     Key::new("lookup_interval", LOOKUP, "10s",
         "time between two lookups of a backend's name; each of its addresses is a backend"),
-    Key::new("pick", PICKS, "power_of_two", "load-balancing algorithm")
-        .flag("--pick", "PICK"),
-    Key::new("sticky", STICKY, "none",
-        "session affinity of clients to backends: none, ip, cookie:NAME, header:NAME or query:NAME")
-        .flag("--sticky", "BY"),
+    PICK,
+    STICKY_BY,
     Key::new("cookie_secret", Kind::Secret, "",
         "key of sticky cookies, and of the hashes of sticky headers, parameters and addresses; if \
          not set, drawn at the start for cookies, and none for hashes"),
@@ -143,12 +251,10 @@ const LISTS: &[&[Key]] = &[
          set, drawn at the start"),
     Key::new("accept_proxy", Kind::Switch, "false",
         "connections begin with a PROXY header (v1 or v2), and only trusted_proxies may connect"),
-    Key::new("max_handshakes", Kind::COUNT, "128",
-        "connects and handshakes under way to one backend; 0 = no limit"),
+    MAX_HANDSHAKES,
     Key::new("retries", Kind::count(0, 255), "2",
         "other backends that an unanswered request is tried on"),
-    Key::new("keep_alive", Kind::COUNT, "32",
-        "idle connections that each event loop keeps to each backend"),
+    KEEP_ALIVE,
     Key::new("max_connections", Kind::COUNT, "0",
         "client connections; 0 = as many as descriptors allow"),
     Key::new("max_connections_per_address", Kind::Or("auto", &Kind::COUNT), "auto",
@@ -174,14 +280,10 @@ const LISTS: &[&[Key]] = &[
          such as 10.0.0.16/28")
         .details("used in turn; each address allows about 28,000 connections per backend")
         .advanced_flag("--source", "ADDRESS"),
-    Key::new("slow_start", Kind::DURATION, "0s",
-        "time in which the share of a backend that came up grows to its weight"),
-    Key::new("close_rate", ONE_OR_MORE, "200",
-        "tunnels of dead or drained backends that are closed per second"),
-    Key::new("removed", Kind::Word(&["keep", "drain"]), "keep",
-        "tunnels of a backend that is no longer in the list: keep = they stay, drain = they are \
-         closed at close_rate"),
-    Key::new("timeouts.connect", TIMEOUT, "5s", "until a connection to a backend is made"),
+    SLOW_START,
+    CLOSE_RATE,
+    REMOVED,
+    CONNECT,
     Key::new("timeouts.response", TIMEOUT, "60s",
         "from the end of a request to the head of its response; 504"),
     Key::new("timeouts.upgrade", TIMEOUT, "10s",
@@ -197,26 +299,9 @@ const LISTS: &[&[Key]] = &[
         "for a tunnel of which one side has ended its stream"),
     Key::new("timeouts.close", TIMEOUT, "5s", "wait for the client's Close frame"),
     Key::new("timeouts.queue", TIMEOUT, "10s", "wait for a place among max_handshakes; 503"),
-    Key::new("health.observe", Kind::Word(&["connections", "answers"]), "connections",
-        "what passive checks count: failed connections, or failed answers, too"),
-    Key::new("health.failures", Kind::COUNT, "3",
-        "failures that take a backend down; 0 = no passive checks"),
-    Key::new("health.within", TIMEOUT, "10s", "time in which health.failures count"),
-    Key::new("health.down_for", TIMEOUT, "10s",
-        "time that a backend stays down without active checks"),
-    Key::new("health.check.kind", Kind::Word(&["tcp", "http", "websocket"]), "",
-        "active check: tcp, http or websocket; if not set, none"),
-    Key::new("health.check.path", Kind::Text("a path such as \"/healthz\""), "",
-        "path that checks of kind http and websocket ask for; if not set, /"),
-    Key::new("health.check.host", Kind::Text("a host such as \"app.example.com\""), "",
-        "Host that checks of kind http and websocket ask for; if not set, the backend's address"),
-    Key::new("health.check.interval", TIMEOUT, "2s", "time between two checks"),
-    Key::new("health.check.timeout", TIMEOUT, "1s",
-        "for one check; at most 60s and health.check.interval"),
-    Key::new("health.check.rise", ONE_OR_MORE, "2",
-        "passed checks in a row that bring a backend up"),
-    Key::new("health.check.fall", ONE_OR_MORE, "3",
-        "failed checks in a row that take a backend down"),
+    ],
+    &HEALTH,
+    &[
     Key::new("register.token", Kind::Secret, "", "token of backends that register themselves"),
     Key::new("register.token_file", Kind::Path, "",
         "file whose first line is the token of backends that register themselves")

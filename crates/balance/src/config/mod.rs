@@ -19,7 +19,7 @@ use throng_config::{
 use throng_io::tables::DescriptorTables;
 
 use crate::forward;
-use crate::pool::DEFAULT_POOL;
+use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::Settings;
 use crate::site::{Explanation, SiteConfig, SiteMistake, Sites, Variables};
 pub(crate) use check::{MAX_BACKENDS, Mistake, check_backend, check_passthrough};
@@ -77,6 +77,8 @@ pub struct Config {
     /// The backends that have names instead of addresses, in the same list: each address of a name
     /// is a backend. Names are looked up at the start and then periodically.
     pub names: Vec<NamedBackend>,
+    /// The pools of backends besides the pool `default`, which has `backends`: `[[pool]]`.
+    pub pools: Vec<PoolConfig>,
     /// The time between two lookups of a name: `lookup_interval`. Default 10 s, at least 1 s.
     pub lookup_interval: Duration,
     /// The sites, by the hosts and paths of requests: `[[site]]` with `[[site.route]]`. Default:
@@ -161,6 +163,34 @@ pub struct NamedBackend {
     pub tls_name: Option<Arc<str>>,
     /// Server names whose connections are passed through, as [`BackendConfig::passthrough`] says.
     pub passthrough: Arc<[Box<str>]>,
+}
+
+/// A configured pool of backends: a table `[[pool]]`. Values that it omits are the ones of the
+/// whole configuration.
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Its name: `name`.
+    pub name: Arc<str>,
+    /// Its backends: `backends`, as in [`Config::backends`].
+    pub backends: Vec<BackendConfig>,
+    /// The backends in the same list that have names instead of addresses.
+    pub names: Vec<NamedBackend>,
+    /// Its settings, each by its own name.
+    pub settings: PoolSettings,
+    /// TLS to its backends: `[pool.tls]`. Default: `[backend_tls]`.
+    pub tls: Option<BackendSide>,
+    /// Its index in the list of the file, and the indices of `backends` in its list.
+    place: usize,
+    places: Vec<usize>,
+}
+
+impl PoolConfig {
+    /// Creates a pool without TLS.
+    #[must_use]
+    pub fn new(name: &str, backends: Vec<BackendConfig>, settings: PoolSettings) -> Self {
+        let (names, places) = (Vec::new(), Vec::new());
+        Self { name: name.into(), backends, names, settings, tls: None, place: 0, places }
+    }
 }
 
 /// The registration of backends: `[register]`.
@@ -284,13 +314,31 @@ impl Config {
         self.values.as_deref()
     }
 
-    /// Returns the TLS of connections to backends, if any use it.
-    pub(crate) fn backend_side(&self) -> Option<BackendSide> {
-        let asks = || {
-            self.backends.iter().any(|backend| backend.tls == Some(true))
-                || self.names.iter().any(|named| named.tls == Some(true))
-        };
-        self.backend_tls.clone().or_else(|| asks().then(BackendSide::default))
+    /// Returns the TLS of connections to backends of each pool with backends that use it.
+    pub(crate) fn backend_sides(&self) -> impl Iterator<Item = (Arc<str>, BackendSide)> {
+        let side =
+            |tls: &Option<BackendSide>, backends: &[BackendConfig], names: &[NamedBackend]| {
+                let asks = backends.iter().any(|backend| backend.tls == Some(true))
+                    || names.iter().any(|named| named.tls == Some(true));
+                tls.clone().or_else(|| asks.then(BackendSide::default))
+            };
+        let default = side(&self.backend_tls, &self.backends, &self.names);
+        let default = default.map(|side| (DEFAULT_POOL.into(), side));
+        let others = self.pools.iter().filter_map(move |pool| {
+            let side = side(&pool.tls, &pool.backends, &pool.names)?;
+            Some((Arc::clone(&pool.name), side))
+        });
+        default.into_iter().chain(others)
+    }
+
+    /// Returns the backends of all pools that have addresses.
+    pub fn all_backends(&self) -> impl Iterator<Item = &BackendConfig> {
+        self.backends.iter().chain(self.pools.iter().flat_map(|pool| &pool.backends))
+    }
+
+    /// Returns the backends of all pools that have names.
+    pub fn all_names(&self) -> impl Iterator<Item = &NamedBackend> {
+        self.names.iter().chain(self.pools.iter().flat_map(|pool| &pool.names))
     }
 
     /// Returns it with the TLS of clients that these backends need, for the server names whose
@@ -347,13 +395,19 @@ impl Config {
         if self.sites.is_empty() {
             return Ok(None);
         }
-        let has_backends = self.names_backends() || self.register.is_some();
-        let pools = has_backends.then_some(DEFAULT_POOL);
+        let has_backends = self.names_default() || self.register.is_some();
+        let others = self.pools.iter().map(|pool| &*pool.name);
+        let pools = has_backends.then_some(DEFAULT_POOL).into_iter().chain(others);
         Sites::compile(&self.sites, pools, has_backends).map(|sites| Some(Arc::new(sites)))
     }
 
     /// Returns whether it names the backends.
     pub(crate) fn names_backends(&self) -> bool {
+        self.names_default() || !self.pools.is_empty()
+    }
+
+    /// Returns whether it names the backends of the default pool.
+    fn names_default(&self) -> bool {
         self.values().is_some_and(|values| values.is_set("backends"))
             || !self.backends.is_empty()
             || !self.names.is_empty()

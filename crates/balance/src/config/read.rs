@@ -3,25 +3,75 @@
 use std::sync::Arc;
 
 use throng_config::listen::tcp_addresses;
-use throng_config::{Draft, LogSettings, UpgradeSettings, drain_delay};
+use throng_config::{Draft, LogSettings, Record, UpgradeSettings, drain_delay};
 
 use super::{
-    BackendConfig, Config, NamedBackend, Register, Shutdown, defaults, server_names, sites,
-    sources, tls,
+    BackendConfig, Config, NamedBackend, PoolConfig, Register, Shutdown, defaults, server_names,
+    sites, sources, tls,
 };
 use crate::config::Token;
 use crate::cookie::CookieKey;
+use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::{Check, CheckKind, Health, Settings, Timeouts};
 
 pub(super) fn read(draft: &Draft) -> Config {
+    let top = draft.top();
+    let (backends, names, places) = backends(&top);
+    let mut passthrough = backends.iter().map(|backend| &backend.passthrough);
+    let passes_through = passthrough.any(|names| !names.is_empty())
+        || names.iter().any(|named| !named.passthrough.is_empty());
+    let mut config = Config {
+        listen: tcp_addresses(draft, "listen"),
+        shards: draft.get("shards"),
+        descriptors: draft.parse("descriptors").unwrap_or_default(),
+        backends,
+        tls: tls::client_side(draft, passes_through),
+        backend_tls: tls::backend_side(&top, "backend_tls"),
+        names,
+        pools: Vec::new(),
+        lookup_interval: draft.get("lookup_interval"),
+        sites: sites::sites(draft),
+        settings: settings(draft),
+        register: register(draft),
+        admin: draft.get("admin.listen"),
+        admin_token: draft.secret("admin.token", "admin.token_file", Token::new),
+        shutdown: Shutdown {
+            delay: draft.get::<Option<_>>("shutdown.delay").unwrap_or_else(drain_delay),
+            window: draft.get("shutdown.window"),
+            deadline: draft.get("shutdown.deadline"),
+        },
+        upgrade: UpgradeSettings::from_draft(draft),
+        strict_start: draft.get("strict_start"),
+        log: LogSettings::from_draft(draft),
+        warnings: Vec::new(),
+        places,
+        values: None,
+    };
+    for (place, record) in draft.records("pools").into_iter().enumerate() {
+        let pool = pool(&record, &top, place, &config);
+        if *pool.name == *DEFAULT_POOL && !draft.values().is_set("backends") {
+            config.settings.set_pool(pool.settings);
+            (config.backends, config.names, config.places) =
+                (pool.backends, pool.names, pool.places);
+            config.backend_tls = pool.tls;
+        } else {
+            config.pools.push(pool);
+        }
+    }
+    config
+}
+
+/// Reads the list `backends` of a pool. Returns those with addresses, those with names, and the
+/// places of the first in the list.
+fn backends(record: &Record<'_>) -> (Vec<BackendConfig>, Vec<NamedBackend>, Vec<usize>) {
     let (mut backends, mut places, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    let mut passes_through = false;
-    for (at, record) in draft.records("backends").into_iter().enumerate() {
+    let is_default = record.key().is_empty();
+    for (at, record) in record.records("backends").into_iter().enumerate() {
         let (weight, send_proxy) = (record.get("weight"), record.get("send_proxy"));
         let tls = record.get("tls");
         let tls_name = record.get::<Option<String>>("tls_name").map(Arc::from);
-        let passthrough = server_names(record.get("passthrough"));
-        passes_through |= !passthrough.is_empty();
+        let passthrough = if is_default { record.get("passthrough") } else { Vec::new() };
+        let passthrough = server_names(passthrough);
         let host: String = record.get("address");
         match host.parse() {
             Ok(address) => {
@@ -45,31 +95,38 @@ pub(super) fn read(draft: &Draft) -> Config {
             }),
         }
     }
-    Config {
-        listen: tcp_addresses(draft, "listen"),
-        shards: draft.get("shards"),
-        descriptors: draft.parse("descriptors").unwrap_or_default(),
+    (backends, names, places)
+}
+
+/// Reads a pool. Values that it omits are the ones of the whole file.
+fn pool(own: &Record<'_>, top: &Record<'_>, place: usize, config: &Config) -> PoolConfig {
+    let (backends, names, places) = backends(own);
+    let record = own.within(top);
+    let settings = PoolSettings {
+        pick: record.parse("pick").unwrap_or_default(),
+        sticky: record.parse("sticky").unwrap_or_default(),
+        cookie_key: config.settings.cookie_key.clone(),
+        max_handshakes: record.get("max_handshakes"),
+        keep_alive: record.get("keep_alive"),
+        slow_start: record.get("slow_start"),
+        close_rate: record.get("close_rate"),
+        removed: record.parse("removed").unwrap_or_default(),
+        connect: record.get("timeouts.connect"),
+        health: health(&record),
+    };
+    // Certificates and authorities belong together: a table is not completed from another one.
+    let tls = match own.has_section("tls") {
+        true => tls::backend_side(own, "tls"),
+        false => config.backend_tls.clone(),
+    };
+    PoolConfig {
+        name: own.get::<String>("name").into(),
         backends,
-        tls: tls::client_side(draft, passes_through),
-        backend_tls: tls::backend_side(draft),
         names,
-        lookup_interval: draft.get("lookup_interval"),
-        sites: sites::sites(draft),
-        settings: settings(draft),
-        register: register(draft),
-        admin: draft.get("admin.listen"),
-        admin_token: draft.secret("admin.token", "admin.token_file", Token::new),
-        shutdown: Shutdown {
-            delay: draft.get::<Option<_>>("shutdown.delay").unwrap_or_else(drain_delay),
-            window: draft.get("shutdown.window"),
-            deadline: draft.get("shutdown.deadline"),
-        },
-        upgrade: UpgradeSettings::from_draft(draft),
-        strict_start: draft.get("strict_start"),
-        log: LogSettings::from_draft(draft),
-        warnings: Vec::new(),
+        settings,
+        tls,
+        place,
         places,
-        values: None,
     }
 }
 
@@ -90,7 +147,7 @@ impl Default for Timeouts {
 /// The defaults of the table.
 impl Default for Health {
     fn default() -> Self {
-        health(&defaults())
+        health(&defaults().top())
     }
 }
 
@@ -124,17 +181,17 @@ fn settings(draft: &Draft) -> Settings {
         slow_start: draft.get("slow_start"),
         close_rate: draft.get("close_rate"),
         removed: draft.parse("removed").unwrap_or_default(),
-        health: health(draft),
+        health: health(&draft.top()),
     }
 }
 
-fn health(draft: &Draft) -> Health {
+fn health(record: &Record<'_>) -> Health {
     Health {
-        observe: draft.parse("health.observe").unwrap_or_default(),
-        failures: draft.get("health.failures"),
-        within: draft.get("health.within"),
-        down_for: draft.get("health.down_for"),
-        check: check(draft),
+        observe: record.parse("health.observe").unwrap_or_default(),
+        failures: record.get("health.failures"),
+        within: record.get("health.within"),
+        down_for: record.get("health.down_for"),
+        check: check(record),
     }
 }
 
@@ -153,18 +210,18 @@ fn timeouts(draft: &Draft) -> Timeouts {
     }
 }
 
-fn check(draft: &Draft) -> Option<Check> {
-    if !draft.values().has_section("health.check") {
+fn check(record: &Record<'_>) -> Option<Check> {
+    if !record.has_section("health.check") {
         return None;
     }
     let path =
-        || draft.get::<Option<String>>("health.check.path").unwrap_or_else(|| "/".to_owned());
-    let kind = match draft.get::<String>("health.check.kind").as_str() {
+        || record.get::<Option<String>>("health.check.path").unwrap_or_else(|| "/".to_owned());
+    let kind = match record.get::<String>("health.check.kind").as_str() {
         "tcp" => CheckKind::Tcp,
         "http" => CheckKind::Http(path()),
         "websocket" => CheckKind::WebSocket(path()),
         _ => {
-            draft.wrong(
+            record.wrong_field(
                 "health.check",
                 "the kind of check is missing: add kind = \"tcp\", \"http\" or \"websocket\"",
             );
@@ -172,21 +229,21 @@ fn check(draft: &Draft) -> Option<Check> {
         }
     };
     for (key, what) in [("health.check.path", "path"), ("health.check.host", "host")] {
-        if kind == CheckKind::Tcp && draft.values().is_set(key) {
+        if kind == CheckKind::Tcp && record.is_set(key) {
             let remedy = format!(
                 "a check of kind \"tcp\" has no {what}: drop it, or write kind = \"http\" or \
                  \"websocket\""
             );
-            draft.wrong(key, remedy);
+            record.wrong_field(key, remedy);
         }
     }
     Some(Check {
         kind,
-        host: draft.get("health.check.host"),
-        interval: draft.get("health.check.interval"),
-        timeout: draft.get("health.check.timeout"),
-        rise: draft.get("health.check.rise"),
-        fall: draft.get("health.check.fall"),
+        host: record.get("health.check.host"),
+        interval: record.get("health.check.interval"),
+        timeout: record.get("health.check.timeout"),
+        rise: record.get("health.check.rise"),
+        fall: record.get("health.check.fall"),
     })
 }
 

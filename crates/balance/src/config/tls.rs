@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throng_acme::{AcmeSettings, Challenge};
 use throng_config::listen::tcp_addresses;
-use throng_config::{AcmeValues, Draft, TlsValues};
+use throng_config::{AcmeValues, Draft, Record, TlsValues};
 use throng_http::{HttpsPolicy, PlainHttp, strict_transport_security};
 use throng_tls::{
     CertificateFiles, ClientAuth, ClientSettings, SuitePreference, TlsConfig, Trust, Version,
@@ -139,30 +139,31 @@ fn acme(draft: &Draft, values: AcmeValues) -> AcmeSettings {
     settings
 }
 
-/// Reads `[backend_tls]`; `None` if there is no such table.
-pub(super) fn backend_side(draft: &Draft) -> Option<BackendSide> {
-    if !draft.values().has_section("backend_tls") {
+/// Reads the table `section` of TLS to backends; `None` if there is no such table.
+pub(super) fn backend_side(record: &Record<'_>, section: &str) -> Option<BackendSide> {
+    if !record.has_section(section) {
         return None;
     }
-    let trust = match (draft.get("backend_tls.verify"), draft.path("backend_tls.ca")) {
+    let key = |name: &str| format!("{section}.{name}");
+    let trust = match (record.get(&key("verify")), record.path(&key("ca"))) {
         (true, None) => Trust::System,
         (true, Some(file)) => Trust::File(file),
         (false, None) => Trust::Anyone,
         (false, Some(_)) => {
             let remedy = "it accepts any certificate: drop it, or drop ca";
-            draft.wrong("backend_tls.verify", remedy);
+            record.wrong_field(&key("verify"), remedy);
             Trust::System
         }
     };
-    let certificate = match (draft.path("backend_tls.cert"), draft.path("backend_tls.key")) {
+    let certificate = match (record.path(&key("cert")), record.path(&key("key"))) {
         (None, None) => None,
         (Some(chain), Some(key)) => Some(CertificateFiles { chain, key }),
         _ => {
-            draft.wrong("backend_tls", "a client certificate needs both: write cert and key");
+            record.wrong_field(section, "a client certificate needs both: write cert and key");
             None
         }
     };
     let settings =
         ClientSettings { trust, certificate, resumes: true, ..ClientSettings::default() };
-    Some(BackendSide { settings, name: draft.get("backend_tls.name") })
+    Some(BackendSide { settings, name: record.get(&key("name")) })
 }

@@ -10,14 +10,14 @@ mod names;
 mod rebalance;
 mod register;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use throng_io::Instant;
 
-use self::names::Found;
+use self::names::{Found, Listed};
 use super::error::Error;
 use crate::backend::{Backend, MAX_WEIGHT, State};
 use crate::clients::Clients;
@@ -27,7 +27,7 @@ use crate::config::{
 };
 use crate::configuration::{Configuration, drawn_loop_id};
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
-use crate::registry::{DesiredState, Drain, Entry};
+use crate::registry::{DesiredState, Drain, Entry, PoolRules};
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Removed, Settings, Target};
 use crate::site::{SiteConfig, Sites};
@@ -47,31 +47,41 @@ pub(crate) enum ControlCommand {
     Keep(Arc<Backend>),
 }
 
+/// A pool, and its backends in the file.
+#[derive(Debug)]
+struct KnownPool {
+    rules: Arc<PoolRules>,
+    /// The backends of the last list in the file, including backends that operators have removed
+    /// since.
+    listed: Vec<BackendConfig>,
+    /// The backends that have names.
+    names: Vec<NamedBackend>,
+}
+
+/// The TLS configurations of connections to backends, by the name of the pool.
+pub(crate) type PoolClients = HashMap<Arc<str>, Clients>;
+
 /// The list of backends and their health.
 #[derive(Debug)]
 pub(crate) struct ControlCore {
     entries: Vec<Entry>,
     /// Removed backends that connections may still use. A backend that comes back before they end
     /// is the same one.
-    gone: Vec<Weak<Backend>>,
+    gone: Vec<(Arc<str>, Weak<Backend>)>,
     settings: Settings,
     register: Option<Register>,
     /// The sites as they are configured, and compiled.
     sites: (Vec<SiteConfig>, Option<Arc<Sites>>),
-    /// The backends of the last list in the file, including backends that operators have removed
-    /// since.
-    listed: Vec<BackendConfig>,
-    /// The backends that have names.
-    names: Vec<NamedBackend>,
+    /// The pools, first the default.
+    pools: Vec<KnownPool>,
     /// The outcome of their lookups.
     found: BTreeMap<Arc<str>, Found>,
     /// The time between two lookups of a name.
     lookup_interval: Duration,
     /// The last failure of the balancer itself, with the backend it could not connect to.
     own_failure: Option<(SocketAddr, Failure, SystemTime)>,
-    /// The TLS configurations of connections to backends, and whether all backends use TLS.
-    clients: Option<Clients>,
-    secures_backends: bool,
+    /// The TLS configurations of connections to backends.
+    clients: PoolClients,
     /// Challenges of the authority that issues a certificate, if one does.
     challenges: Option<Arc<Challenges>>,
     /// As it was last read.
@@ -103,13 +113,11 @@ impl ControlCore {
             register: config.register.clone(),
             // Mistakes were reported by the check.
             sites: (config.sites.clone(), config.compiled_sites().unwrap_or_default()),
-            listed: config.backends.clone(),
-            names: config.names.clone(),
+            pools: Vec::new(),
             found: BTreeMap::new(),
             lookup_interval: config.lookup_interval,
             own_failure: None,
-            clients: None,
-            secures_backends: false,
+            clients: PoolClients::new(),
             challenges: None,
             security: (config.tls.clone(), config.backend_tls.clone()),
             addresses: Vec::new(),
@@ -122,11 +130,10 @@ impl ControlCore {
             has_ended: false,
             started: config,
         };
-        for file in core.started.backends.clone() {
-            let backend = Arc::new(Backend::new(file.address, file.weight));
-            let mut entry = Entry::new(backend, DesiredState::default(), file.send_proxy);
-            (entry.tls, entry.tls_name) = (file.tls, file.tls_name.clone());
-            entry.passthrough.clone_from(&file.passthrough);
+        core.pools = core.pools_of(&core.started);
+        for Listed { pool, file, .. } in core.listed(&core.pools) {
+            let mut entry = Entry::new(pool, Arc::new(Backend::new(file.address, file.weight)));
+            entry.connect_as(&file);
             entry.desired.file = Some(file);
             core.entries.push(entry);
         }
@@ -179,10 +186,10 @@ impl ControlCore {
     /// Returns the backends to check, with whether a PROXY header is due and with their check: as
     /// configured, and at least a connection for a backend whose heartbeats have ended.
     pub(crate) fn checks(&self) -> impl Iterator<Item = (Target, Check)> {
-        let configured = self.settings.health.check.as_ref();
         self.entries.iter().filter(|entry| !entry.is_removed).filter_map(move |entry| {
             let asked = || entry.expired.then(|| Check::new(CheckKind::Tcp));
-            let mut check = configured.cloned().or_else(asked)?;
+            let configured = entry.pool.settings.health.check.clone();
+            let mut check = configured.or_else(asked)?;
             if !entry.passthrough.is_empty() {
                 // Its protocol is not known, and its TLS is for others.
                 check.kind = CheckKind::Tcp;
@@ -196,11 +203,17 @@ impl ControlCore {
         if !std::mem::take(&mut self.is_changed) {
             return None;
         }
+        let mut targets: HashMap<&str, Vec<Target>> = HashMap::new();
         // Clients never come to a removed backend.
-        let listed = self.entries.iter().filter(|entry| !entry.is_removed);
-        let backends = listed.map(|entry| self.target(entry)).collect();
-        let default = Pool::new(DEFAULT_POOL.into(), self.settings.pool(), backends);
-        let pools = Pools::new(default, Vec::new());
+        for entry in self.entries.iter().filter(|entry| !entry.is_removed) {
+            targets.entry(&entry.pool.name).or_default().push(self.target(entry));
+        }
+        let mut pools = self.pools.iter().map(|KnownPool { rules, .. }| {
+            let targets = targets.remove(&*rules.name).unwrap_or_default();
+            Pool::new(Arc::clone(&rules.name), rules.settings.clone(), targets)
+        });
+        let default = pools.next()?;
+        let pools = Pools::new(default, pools.collect());
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
         let sites = self.sites.1.clone();
@@ -215,8 +228,8 @@ impl ControlCore {
     fn target(&self, entry: &Entry) -> Target {
         let address = entry.backend.address();
         let is_passthrough = !entry.passthrough.is_empty();
-        let is_secured = !is_passthrough && entry.tls.unwrap_or(self.secures_backends);
-        let clients = self.clients.as_ref().filter(|_| is_secured);
+        let is_secured = !is_passthrough && entry.tls.unwrap_or(entry.pool.tls.is_some());
+        let clients = self.clients.get(&entry.pool.name).filter(|_| is_secured);
         Target {
             backend: Arc::clone(&entry.backend),
             send_proxy: entry.send_proxy,
@@ -232,8 +245,8 @@ impl ControlCore {
     /// file, even if operators have removed their backends, and the names of backends outside the
     /// file.
     pub(crate) fn passthrough(&self) -> Vec<Box<str>> {
-        let listed = self.listed.iter().map(|file| &file.passthrough);
-        let named = self.names.iter().map(|named| &named.passthrough);
+        let listed = self.pools.iter().flat_map(|pool| &pool.listed).map(|file| &file.passthrough);
+        let named = self.names().map(|named| &named.passthrough);
         let entries = self.entries.iter().filter(|entry| entry.is_offered());
         let all = listed.chain(named).chain(entries.map(|entry| &entry.passthrough));
         let names: BTreeSet<_> = all.flat_map(|names| names.iter().cloned()).collect();
@@ -245,20 +258,15 @@ impl ControlCore {
         std::mem::take(&mut self.names_changed).then(|| self.passthrough())
     }
 
-    /// Sets TLS for backend connections; a backend can opt out. Returns the previous setting.
-    pub(crate) fn replace_clients(
-        &mut self,
-        clients: Option<Clients>,
-        of_all: bool,
-    ) -> (Option<Clients>, bool) {
+    /// Sets TLS for backend connections; a backend can opt out. Returns the previous one.
+    pub(crate) fn replace_clients(&mut self, clients: PoolClients) -> PoolClients {
         self.is_changed = true;
-        let before = std::mem::replace(&mut self.secures_backends, of_all);
-        (std::mem::replace(&mut self.clients, clients), before)
+        std::mem::replace(&mut self.clients, clients)
     }
 
     /// Returns the TLS of connections to backends.
-    pub(crate) fn clients(&self) -> Option<&Clients> {
-        self.clients.as_ref()
+    pub(crate) fn clients(&self) -> &PoolClients {
+        &self.clients
     }
 
     /// Returns the commands for shards, in order, to be sent after the configuration.
@@ -275,8 +283,8 @@ impl ControlCore {
         let BackendConfig { address, weight, send_proxy, ref passthrough, .. } = backend;
         self.must_live()?;
         check_weight(weight)?;
-        if let Some(at) = self.position(address).filter(|&at| !self.entries[at].is_being_removed())
-        {
+        let at = self.position(DEFAULT_POOL, address);
+        if let Some(at) = at.filter(|&at| !self.entries[at].is_being_removed()) {
             return Err(Error::Exists { address, source: self.entries[at].desired.source() });
         }
         self.check_room(address)?;
@@ -292,13 +300,13 @@ impl ControlCore {
             added.passthrough = passthrough;
         }
         let desired = DesiredState { api: true, ..DesiredState::default() };
-        self.enlist(added, desired, now);
+        self.enlist(&Arc::clone(&self.pools[0].rules), added, desired, now);
         Ok(())
     }
 
-    /// Returns the file's settings of an address.
+    /// Returns the file's settings of an address in the default pool.
     fn known(&self, address: SocketAddr) -> Option<BackendConfig> {
-        let listed = self.listed(&self.listed, &self.names).into_iter();
+        let listed = self.listed(&self.pools[..1]).into_iter();
         listed.map(|listed| listed.file).find(|file| file.address == address)
     }
 
@@ -355,7 +363,8 @@ impl ControlCore {
             return Err(Error::RegistersItself { address });
         }
         entry.desired = DesiredState::default();
-        self.leave(at, drain.unwrap_or(self.settings.removed == Removed::Drain), now);
+        let drains = entry.pool.settings.removed == Removed::Drain;
+        self.leave(at, drain.unwrap_or(drains), now);
         let Draining { tunnels, last, .. } = self.draining(at);
         Ok(Removal { tunnels, rate: self.closes(at), last })
     }
@@ -402,24 +411,25 @@ impl ControlCore {
     /// still in use.
     fn enlist(
         &mut self,
-        BackendConfig { address, weight, send_proxy, tls, tls_name, passthrough }: BackendConfig,
+        pool: &Arc<PoolRules>,
+        file: BackendConfig,
         desired: DesiredState,
         now: Instant,
     ) {
-        let at = self.position(address).unwrap_or_else(|| {
-            let held = self.gone.iter().filter_map(Weak::upgrade);
+        let BackendConfig { address, weight, .. } = file;
+        let at = self.position(&pool.name, address).unwrap_or_else(|| {
+            let of_pool = self.gone.iter().filter(|(name, _)| *name == pool.name);
+            let mut held = of_pool.filter_map(|(_, backend)| backend.upgrade());
             let backend = held
-                .into_iter()
                 .find(|backend| backend.address() == address)
                 .unwrap_or_else(|| Arc::new(Backend::new(address, weight)));
-            self.entries.push(Entry::new(backend, DesiredState::default(), send_proxy));
+            self.entries.push(Entry::new(Arc::clone(pool), backend));
             self.entries.len() - 1
         });
         let entry = &mut self.entries[at];
         entry.revive();
         entry.desired = desired;
-        (entry.send_proxy, entry.tls, entry.tls_name) = (send_proxy, tls, tls_name);
-        entry.passthrough = passthrough;
+        entry.connect_as(&file);
         self.names_changed = true;
         entry.rising = Some(now);
         self.weigh(at, weight, now);
@@ -429,7 +439,7 @@ impl ControlCore {
     fn weigh(&mut self, at: usize, weight: u32, now: Instant) {
         let entry = &mut self.entries[at];
         entry.backend.set_weight(weight);
-        entry.grow(now, self.settings.slow_start);
+        entry.grow(now);
         self.is_changed = true;
     }
 
@@ -439,7 +449,7 @@ impl ControlCore {
         let backend = &entry.backend;
         // A window of 0 is an infinite rate.
         let within = |window: Duration| f64::from(backend.tunnels().max(1)) / window.as_secs_f64();
-        let rate = window.map_or(self.settings.close_rate.into(), within);
+        let rate = window.map_or(entry.pool.settings.close_rate.into(), within);
         let closed_before = entry
             .drain
             .map_or_else(|| RowTotals::of(backend).closed, |earlier| earlier.closed_before);
@@ -473,7 +483,7 @@ impl ControlCore {
                 entry.keeps_tunnels = false;
                 self.commands.push(ControlCommand::Keep(Arc::clone(backend)));
                 entry.rising = Some(now);
-                entry.grow(now, self.settings.slow_start);
+                entry.grow(now);
             }
             State::Down => {
                 entry.rising = None;
@@ -502,10 +512,11 @@ impl ControlCore {
 
     /// Closes a dead backend's tunnels, spread out.
     fn close_all_of_dead(&mut self, at: usize) {
-        let backend = Arc::clone(&self.entries[at].backend);
+        let entry = &self.entries[at];
+        let backend = Arc::clone(&entry.backend);
         let closing = Closing {
             code: SERVICE_RESTART,
-            rate: self.settings.close_rate,
+            rate: entry.pool.settings.close_rate,
             order: CloseOrder::Shuffled,
             deadline: None,
             // If no backend is up, clients come back to it: they are not closed again.
@@ -516,11 +527,14 @@ impl ControlCore {
 
     fn draining(&self, at: usize) -> Draining {
         let entry = &self.entries[at];
-        let others = self.entries.iter().enumerate().filter(|(other, _)| *other != at);
+        let mut others = self.entries.iter().enumerate();
+        let is_other_up = |(other, of): (usize, &Entry)| {
+            other != at && of.is_in(&entry.pool.name) && of.backend.state() == State::Up
+        };
         Draining {
             tunnels: entry.backend.tunnels(),
-            rate: entry.drain.map_or(self.settings.close_rate, |drain| at_most(drain.rate)),
-            last: !others.into_iter().any(|(_, other)| other.backend.state() == State::Up),
+            rate: entry.drain.map_or(entry.pool.settings.close_rate, |drain| at_most(drain.rate)),
+            last: !others.any(is_other_up),
         }
     }
 
@@ -528,8 +542,9 @@ impl ControlCore {
         if self.has_ended { Err(Error::ShuttingDown) } else { Ok(()) }
     }
 
-    fn position(&self, address: SocketAddr) -> Option<usize> {
-        self.entries.iter().position(|entry| entry.backend.address() == address)
+    fn position(&self, pool: &str, address: SocketAddr) -> Option<usize> {
+        let is_it = |entry: &Entry| entry.backend.address() == address && entry.is_in(pool);
+        self.entries.iter().position(is_it)
     }
 
     /// Returns the index of this backend itself, not of another one with its address.
@@ -539,10 +554,26 @@ impl ControlCore {
 
     fn find(&self, address: SocketAddr) -> Result<usize, Error> {
         self.must_live()?;
-        self.position(address).ok_or_else(|| {
-            let known = self.entries.iter().map(|entry| entry.backend.address()).collect();
-            Error::Unknown { address, known }
-        })
+        if let Some(at) = self.position(DEFAULT_POOL, address) {
+            return Ok(at);
+        }
+        // A pool that has given the address to another one may still have tunnels there.
+        let mut all: Vec<usize> = (0..self.entries.len()).collect();
+        all.retain(|&at| self.entries[at].backend.address() == address);
+        if all.iter().any(|&at| !self.entries[at].is_being_removed()) {
+            all.retain(|&at| !self.entries[at].is_being_removed());
+        }
+        match *all {
+            [at] => Ok(at),
+            [] => {
+                let known = self.entries.iter().map(|entry| entry.backend.address()).collect();
+                Err(Error::Unknown { address, known })
+            }
+            _ => {
+                let pools = all.iter().map(|&at| Arc::clone(&self.entries[at].pool.name));
+                Err(Error::InSeveralPools { address, pools: pools.collect() })
+            }
+        }
     }
 
     fn check_address(&self, address: SocketAddr) -> Result<(), Error> {
@@ -554,8 +585,9 @@ impl ControlCore {
     fn check_room(&self, address: SocketAddr) -> Result<(), Error> {
         self.check_address(address)?;
         // Backends that only have tunnels left must not keep others out.
-        let listed = self.entries.iter().filter(|entry| !entry.is_being_removed()).count();
-        if self.position(address).is_none() && listed >= MAX_BACKENDS {
+        let is_listed = |entry: &&Entry| entry.is_in(DEFAULT_POOL) && !entry.is_being_removed();
+        let listed = self.entries.iter().filter(is_listed).count();
+        if self.position(DEFAULT_POOL, address).is_none() && listed >= MAX_BACKENDS {
             return Err(Error::TooMany { most: MAX_BACKENDS });
         }
         Ok(())
@@ -577,6 +609,7 @@ fn row(entry: &Entry, now: Instant) -> Row {
     let tunnels = backend.tunnels();
     Row {
         address: backend.address(),
+        pool: entry.pool.name.to_string(),
         state: backend.state().word(),
         name: entry.desired.name.as_deref().map(str::to_owned),
         source: entry.desired.source(),

@@ -1,6 +1,7 @@
 //! Errors of operations on a balancer, with their remedies.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -24,6 +25,13 @@ pub enum Error {
         address: SocketAddr,
         /// The known backends.
         known: Vec<SocketAddr>,
+    },
+    /// Several pools have a backend at the address, and the default pool does not.
+    InSeveralPools {
+        /// The address.
+        address: SocketAddr,
+        /// The names of the pools.
+        pools: Vec<Arc<str>>,
     },
     /// There is such a backend already.
     Exists {
@@ -116,6 +124,11 @@ impl fmt::Display for Error {
             Self::Start(error) => error.fmt(f),
             Self::Tls(why) => f.write_str(why),
             Self::Unknown { address, known } => fmt_unknown(f, address, known),
+            Self::InSeveralPools { address, pools } => write!(
+                f,
+                "backend {address} is in the pools {}: change them in the file",
+                pools.join(", ")
+            ),
             Self::Exists { address, source } => write!(
                 f,
                 "there is a backend {address} already (source: {source}): change its weight, or \

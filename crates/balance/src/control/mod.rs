@@ -23,16 +23,17 @@ use throng_tls::{TlsConfig, TlsServer};
 
 pub use self::core::carried::CarriedBackend;
 pub use self::core::counts::CarriedCounts;
-use self::core::{ControlCommand, ControlCore};
+use self::core::{ControlCommand, ControlCore, PoolClients};
 use crate::access::AccessLog;
 use crate::checks::Checks;
 use crate::clients::Clients;
-use crate::config::{BackendConfig, ClientSide, Config, server_names};
+use crate::config::{BackendConfig, BackendSide, ClientSide, Config, server_names};
 use crate::descriptors::divide;
 use crate::issuer::{CertificateEvent, Issuer};
 use crate::lookups::{self, LookupAnswer, Lookups, Resolver};
 use crate::moves::{Moves, Passage};
 use crate::moving::MovedTunnels;
+use crate::pool::DEFAULT_POOL;
 use crate::report::{BackendReport, Metrics};
 use crate::shards::{Launch, OnBound, Shards};
 use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
@@ -146,13 +147,12 @@ impl Balancer {
         let (listen, count) = (config.all_addresses(), config.shards);
         let descriptors = config.descriptors;
         let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
-        let uses_tls = server.is_some() || clients.is_some();
-        let of_all = config.backend_tls.is_some();
+        let uses_tls = server.is_some() || !clients.is_empty();
         let (answers, answered) = mpsc::channel();
         let lookups = Lookups::new(resolver, answers);
-        lookups.set(config.names.iter(), config.lookup_interval);
+        lookups.set(config.all_names(), config.lookup_interval);
         let mut core = ControlCore::new(config);
-        core.replace_clients(clients, of_all);
+        core.replace_clients(clients);
         core.set_challenges(issuer.managed().map(|managed| managed.challenges));
         // Addresses that are bound later; no name could lead to a port 0.
         core.set_addresses(&listen.iter().map(|(address, _)| *address).collect::<Vec<_>>());
@@ -303,7 +303,7 @@ impl Balancer {
         let config = config.with_passthrough(&backends, &names);
         inner.issuer.check_now();
         let clients = load_clients(&config)?;
-        if clients.is_some() && !inner.uses_tls {
+        if !clients.is_empty() && !inner.uses_tls {
             let why = "backend_tls: the balancer was started without TLS; restart it";
             return Err(Error::Tls(why.to_owned()));
         }
@@ -314,7 +314,6 @@ impl Balancer {
             }
             _ => None,
         };
-        let of_all = config.backend_tls.is_some();
         inner.look_up(&config);
         let applied = inner.change(|core, now| {
             let prepared = match prepared {
@@ -323,7 +322,7 @@ impl Balancer {
                 None => None,
             };
             // New backends must not be connected to without TLS.
-            let before = core.replace_clients(clients, of_all);
+            let before = core.replace_clients(clients);
             let changes = core.apply(config, now, |core| inner.tell(core));
             match (&changes, prepared) {
                 (Ok(_), Some((server, next, accepts_plain))) => {
@@ -331,12 +330,12 @@ impl Balancer {
                     server.accept_plain(accepts_plain);
                 }
                 (Ok(_), None) => {}
-                (Err(_), _) => drop(core.replace_clients(before.0, before.1)),
+                (Err(_), _) => drop(core.replace_clients(before)),
             }
             changes
         });
         let core = inner.lock();
-        inner.lookups.set(core.names().iter(), core.lookup_interval());
+        inner.lookups.set(core.names(), core.lookup_interval());
         applied
     }
 
@@ -355,9 +354,15 @@ impl Balancer {
         {
             return Ok(true);
         }
-        let backends = self.inner.lock().clients().cloned();
-        let changed = backends.map_or(Ok(false), |clients| clients.reload_if_changed());
-        changed.map_err(|error| Error::Tls(format!("backend_tls: {error}")))
+        let backends = self.inner.lock().clients().clone();
+        for (pool, clients) in &backends {
+            match clients.reload_if_changed() {
+                Ok(false) => {}
+                Ok(true) => return Ok(true),
+                Err(error) => return Err(Error::Tls(format!("{}: {error}", tls_key(pool)))),
+            }
+        }
+        Ok(false)
     }
 
     /// Returns the attempts to obtain a certificate (`[tls.acme]`) since the last call, at most the
@@ -684,7 +689,7 @@ struct Parts {
     config: Config,
     issuer: Issuer,
     server: Option<Arc<TlsServer>>,
-    clients: Option<Clients>,
+    clients: PoolClients,
 }
 
 impl Parts {
@@ -735,10 +740,21 @@ fn accepts_plain(tls: &ClientSide, issuer: &Issuer) -> bool {
     tls.plain != PlainHttp::Refuse || issuer.is_http_01()
 }
 
-/// Reads the files of TLS to backends, if any has it.
-fn load_clients(config: &Config) -> Result<Option<Clients>, Error> {
-    let clients = config.backend_side().map(Clients::load).transpose();
-    clients.map_err(|error| Error::of_files("backend_tls", &error))
+/// Reads the files of TLS to backends, for each pool with such backends.
+fn load_clients(config: &Config) -> Result<PoolClients, Error> {
+    let load = |(name, side): (Arc<str>, BackendSide)| match Clients::load(side) {
+        Ok(clients) => Ok((name, clients)),
+        Err(error) => Err(Error::of_files(&tls_key(&name), &error)),
+    };
+    config.backend_sides().map(load).collect()
+}
+
+/// Returns the table of the TLS of a pool.
+fn tls_key(pool: &str) -> String {
+    match pool {
+        DEFAULT_POOL => "backend_tls".to_owned(),
+        pool => format!("tls of the pool {pool}"),
+    }
 }
 
 impl fmt::Debug for Balancer {
@@ -825,10 +841,10 @@ impl Inner {
     fn look_up(&self, config: &Config) {
         let mut core = self.lock();
         core.forget_lookups();
-        let wanted = config.names.iter().chain(core.names());
+        let wanted = config.all_names().chain(core.names());
         self.lookups.set(wanted, core.lookup_interval());
         let is_waiting = |core: &mut ControlCore| {
-            !core.has_ended() && !config.names.iter().all(|named| core.has_looked_up(&named.name))
+            !core.has_ended() && !config.all_names().all(|named| core.has_looked_up(&named.name))
         };
         drop(self.changed.wait_timeout_while(core, FIRST_LOOKUP, is_waiting));
     }
@@ -864,7 +880,7 @@ impl Inner {
 /// Handles the first answers for all names, so that clients find backends from the beginning.
 fn first_lookups(core: &mut ControlCore, answers: &Receiver<Option<LookupAnswer>>) {
     let until = std::time::Instant::now() + FIRST_LOOKUP;
-    while !core.names().iter().all(|named| core.has_looked_up(&named.name)) {
+    while !core.names().all(|named| core.has_looked_up(&named.name)) {
         let left = until.saturating_duration_since(std::time::Instant::now());
         let Ok(Some(LookupAnswer { name, outcome })) = answers.recv_timeout(left) else { return };
         core.handle_lookup(&name, outcome, Instant::default(), SystemTime::now(), |_| {});

@@ -325,6 +325,22 @@ fn requests_follow_weights_while_little_is_open() {
 }
 
 #[test]
+fn a_canary_gets_its_part_of_tunnels_that_end_at_once_and_that_stay() {
+    for pick in PICKS {
+        for stay in [false, true] {
+            let counts = counts(&configuration(pick, &[19, 1]), 3, 2000, stay);
+            let case = format!("{pick:?}, {stay}: {counts:?}");
+            match pick {
+                Pick::Rendezvous | Pick::IpHash | Pick::Random => {
+                    assert!(follows(&counts, &[19, 1]), "{case}");
+                }
+                _ => assert!((95..=105).contains(&counts[1]), "{case}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn requests_follow_weights_where_they_take_different_times() {
     for pick in [Pick::PowerOfTwo, Pick::LeastConnections, Pick::RoundRobin] {
         for weights in [&[9, 1][..], &[5, 3, 1], &[1, 1, 1, 1]] {

@@ -12,6 +12,7 @@ mod operations;
 #[cfg(target_os = "linux")]
 mod oracle;
 mod pipelining;
+mod pools;
 mod requests;
 mod sites;
 #[path = "../support/mod.rs"]

@@ -92,7 +92,7 @@ fn bind_from(source: IpAddr, config: &Config) -> std::io::Result<()> {
         SocketAddr::V6(address) if address.ip().is_unicast_link_local() => Some(address.scope_id()),
         _ => None,
     };
-    let mut zones = config.backends.iter().filter_map(|backend| zone(backend.address));
+    let mut zones = config.all_backends().filter_map(|backend| zone(backend.address));
     zones.try_for_each(|zone| UdpSocket::bind(SocketAddrV6::new(ip, 0, 0, zone)).map(drop))
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn checked_settings(config: &Config) -> Settings {
         tls: config.tls.is_some(),
         shutdown: config.shutdown.delay + config.shutdown.deadline,
         admin: config.admin,
-        backends: (config.backends.len() + config.names.len()) as u64,
+        backends: (config.all_backends().count() + config.all_names().count()) as u64,
         sources: some(sources.len()),
         ..Settings::default()
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use serde_json::{Value, json};
+use throng_balance::DEFAULT_POOL;
 
 use super::reload::json_in_words;
 use super::sentences::{added_in_words, removed_in_words};
@@ -223,8 +224,12 @@ fn table(backends: &Value) -> String {
             true => text(&row["state"]),
             false => format!("{}, {} s", text(&row["state"]), row["drain"]["seconds_left"]),
         };
+        let address = match row["pool"].as_str() {
+            None | Some(DEFAULT_POOL) => text(&row["address"]),
+            Some(pool) => format!("{} ({pool})", text(&row["address"])),
+        };
         rows.push([
-            text(&row["address"]),
+            address,
             state,
             text(&row["weight"]),
             text(&row["tunnels"]),

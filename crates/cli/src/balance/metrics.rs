@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use throng::metrics::openmetrics::{self, Type, Writer};
-use throng_balance::{Metrics, NameRow, Row, Status, TlsStatus};
+use throng_balance::{DEFAULT_POOL, Metrics, NameRow, Row, Status, TlsStatus};
 
 use crate::build_labels::BUILD_LABELS;
 
@@ -17,16 +17,16 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
     let help = "1 for the state that the backend is in";
     let mut metric = writer.metric("backend_state", help, Type::Gauge);
     for row in backends {
+        let of = Labels::of(row);
         for state in STATES {
-            let labels = [("backend", &*row.address.to_string()), ("state", state)];
-            metric.sample(&labels, u64::from(row.state == state));
+            metric.sample(&of.with(&[("state", state)]), u64::from(row.state == state));
         }
     }
     for &(name, help, kind, value) in OF_BACKENDS {
         let mut metric = writer.metric(name, help, kind);
         for row in backends {
             let sample = rounded(value(row), kind);
-            metric.sample(&[("backend", &row.address.to_string())], sample);
+            metric.sample(&Labels::of(row).with(&[]), sample);
         }
     }
     write_answers(backends, writer);
@@ -207,12 +207,31 @@ const OF_ALL: &[Figure<Metrics>] = &[
     }),
 ];
 
+/// The labels of a backend: its address, and its pool unless that is the default.
+struct Labels<'r> {
+    address: String,
+    pool: Option<&'r str>,
+}
+
+impl<'r> Labels<'r> {
+    fn of(row: &'r Row) -> Self {
+        let pool = Some(&*row.pool).filter(|pool| *pool != DEFAULT_POOL);
+        Self { address: row.address.to_string(), pool }
+    }
+
+    fn with<'l>(&'l self, more: &[(&'l str, &'l str)]) -> Vec<(&'l str, &'l str)> {
+        let own = std::iter::once(("backend", &*self.address));
+        own.chain(self.pool.map(|pool| ("pool", pool))).chain(more.iter().copied()).collect()
+    }
+}
+
 fn write_answers(backends: &[Row], writer: &mut Writer) {
     let help = "Responses of a backend by the class of their status, upgrades included";
     let mut metric = writer.metric("backend_responses", help, Type::Counter);
     for row in backends {
+        let of = Labels::of(row);
         for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(row.totals.statuses) {
-            metric.sample(&[("backend", &*row.address.to_string()), ("status", class)], count);
+            metric.sample(&of.with(&[("status", class)]), count);
         }
     }
     let help = "Time from the first byte sent to a backend, or its connection, to the head of its \
@@ -223,7 +242,7 @@ fn write_answers(backends: &[Row], writer: &mut Writer) {
         let buckets =
             times.up_to_micros.map(|(bound, count)| (Duration::from_micros(bound), count));
         let sum = Duration::from_micros(times.sum_micros);
-        metric.histogram(&[("backend", &row.address.to_string())], buckets, times.count, sum);
+        metric.histogram(&Labels::of(row).with(&[]), buckets, times.count, sum);
     }
 }
 

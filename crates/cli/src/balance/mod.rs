@@ -135,7 +135,8 @@ fn run_after(
         log.event(&events::WARNING, warning, []);
     }
     let warnings = check_machine(&config, Some(&log))?;
-    if config.tls.is_some() || config.backend_tls.is_some() {
+    let has_tls = config.pools.iter().any(|pool| pool.tls.is_some());
+    if config.tls.is_some() || config.backend_tls.is_some() || has_tls {
         hide_keys(&log);
     }
     let access = Arc::new(log.clone());
@@ -522,10 +523,15 @@ fn summary(config: &Config) -> String {
     if config.register.is_some() {
         backends.push("those that register themselves".to_owned());
     }
-    let sites = match config.sites.len() {
+    if backends.is_empty() {
+        backends.push("none outside of pools".to_owned());
+    }
+    let number = |what: &str, number: usize| match number {
         0 => String::new(),
-        number => format!("; sites: {number}"),
+        number => format!("; {what}: {number}"),
     };
+    let sites = number("sites", config.sites.len());
+    let pools = number("pools", config.pools.len());
     let pick = config.settings.pick.word();
-    format!("backends: {}; pick: {pick}{sites}", backends.join(", "))
+    format!("backends: {}; pick: {pick}{pools}{sites}", backends.join(", "))
 }

@@ -15,7 +15,7 @@ use crate::terminal;
 const BETWEEN_LIMITS: Duration = Duration::from_secs(10);
 
 pub(super) struct Watch {
-    states: BTreeMap<SocketAddr, &'static str>,
+    states: BTreeMap<(String, SocketAddr), &'static str>,
     /// The last message about each name.
     names: BTreeMap<String, Change>,
     on_terminal: bool,
@@ -34,7 +34,7 @@ impl Watch {
         let status = balancer.status();
         Self {
             // All start as up, so that a backend which fails before the first look is reported.
-            states: status.backends.iter().map(|row| (row.address, "up")).collect(),
+            states: status.backends.iter().map(|row| (key(row), "up")).collect(),
             names: BTreeMap::new(),
             on_terminal: terminal::is_replaceable(&stdout()),
             shown: false,
@@ -77,7 +77,7 @@ impl Watch {
 
     /// Returns the changes of backends since the last call.
     fn changes(&mut self, status: &Status) -> Vec<Change> {
-        let changed = |row: &&Row| match (self.states.get(&row.address), row.state) {
+        let changed = |row: &&Row| match (self.states.get(&key(row)), row.state) {
             // New backends and drains are already logged by the commands that cause them.
             (Some(&before), state @ ("up" | "down")) => {
                 before != state && !matches!(before, "draining" | "removed")
@@ -98,7 +98,7 @@ impl Watch {
             }
         }
         self.names.retain(|name, _| status.names.iter().any(|row| row.name == *name));
-        self.states = status.backends.iter().map(|row| (row.address, row.state)).collect();
+        self.states = status.backends.iter().map(|row| (key(row), row.state)).collect();
         changes
     }
 
@@ -168,6 +168,11 @@ impl PartialEq for Change {
         let key = |of: &Self| (of.event.name, of.message.clone());
         key(self) == key(other) && self.fields == other.fields
     }
+}
+
+/// Returns the identity of a backend.
+fn key(row: &Row) -> (String, SocketAddr) {
+    (row.pool.clone(), row.address)
 }
 
 fn change(row: &Row) -> Change {

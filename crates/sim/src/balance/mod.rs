@@ -38,6 +38,14 @@ pub fn run_secured_seed(seed: u64) -> Result<BalanceOutcome, String> {
     run_plan(seed, BalancePlan::secured(seed), "secured::balancers")
 }
 
+/// Runs the plan of a seed with reloads alone.
+///
+/// # Errors
+/// The broken rules, with the command that repeats the run.
+pub fn run_reloads_seed(seed: u64) -> Result<BalanceOutcome, String> {
+    run_plan(seed, BalancePlan::reloads(seed), "balance::reloads")
+}
+
 /// Runs the plan of a seed whose connections are passed through.
 ///
 /// # Errors

@@ -157,6 +157,8 @@ pub(super) enum ControlCommand {
         deadline: Option<u64>,
     },
     Keep(usize),
+    /// Moves a backend to the other pool, which gets no requests, or back.
+    Move(usize),
     ShutDown {
         window: u64,
         deadline: u64,
@@ -236,6 +238,28 @@ impl BalancePlan {
             // At most some of the clients may be in the middle of the handshake.
             client.link.cut_after = client.link.cut_after.map(|at| at + rng.between(0, 4000));
         }
+        plan
+    }
+
+    /// Returns the plan of a seed with reloads alone: backends move between two pools, and change
+    /// their weights.
+    #[must_use]
+    pub fn reloads(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0070_6f6f_6c73);
+        let mut plan = Self::of(seed);
+        plan.backends.iter_mut().for_each(|backend| backend.is_member = true);
+        let last = plan.clients.iter().map(|client| client.at).max().unwrap_or(0);
+        let number = plan.backends.len();
+        let mut reload = |_| {
+            let backend_index = rng.below(number);
+            let command = match rng.one_in(4) {
+                true => ControlCommand::Weight(backend_index, 1 + rng.below(5) as u32),
+                false => ControlCommand::Move(backend_index),
+            };
+            (rng.between(0, last + 3 * SECOND), command)
+        };
+        plan.commands = (0..16).map(&mut reload).collect();
+        plan.commands.sort_by_key(|(at, _)| *at);
         plan
     }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use throng_balance::shard_over_driver::BalanceCommand;
 use throng_balance::{
-    Backend, BackendReport, CloseOrder, Closing, Configuration, Metrics, State, Target,
+    Backend, BackendReport, CloseOrder, Closing, Configuration, DEFAULT_POOL, Metrics, Pool, Pools,
+    State, Target,
 };
 use throng_io::ServerTls;
 use throng_tls::{TlsConfig, TlsServer};
@@ -51,6 +52,8 @@ pub struct World {
     pub(super) backends: Vec<Arc<Backend>>,
     /// By backend_index, the backends that are in the list now.
     members: Vec<Option<Arc<Backend>>>,
+    /// By backend_index, whether it is in the other pool.
+    moved: Vec<bool>,
     weights: Vec<u32>,
     commands: Vec<(u64, ControlCommand)>,
     /// Backends whose tunnels a command must close.
@@ -91,6 +94,7 @@ impl World {
             clients: plan.clients.iter().map(|client| Client::new(client, rng.fork())).collect(),
             conns: Vec::new(),
             backends: members.iter().flatten().cloned().collect(),
+            moved: vec![false; members.len()],
             members,
             weights,
             commands: plan.commands.clone(),
@@ -157,16 +161,27 @@ impl World {
     fn configuration(&self) -> Arc<Configuration> {
         let tls = self.tls.as_ref().filter(|_| self.plan.secured.back);
         let back = tls.map(|(tls, _)| Arc::clone(&tls.connects));
-        let listed = self.members.iter().zip(&self.plan.backends);
-        let targets = listed.filter_map(|(member, plan)| {
-            Some(Target {
-                send_proxy: plan.send_proxy,
-                tls: back.clone(),
-                passthrough: plan.patterns.iter().map(|name| Box::from(*name)).collect(),
-                ..target(member.as_ref()?)
+        let listed = self.members.iter().zip(&self.plan.backends).zip(&self.moved);
+        let targets = |in_other: bool| {
+            let listed = listed.clone().filter(move |(_, moved)| **moved == in_other);
+            listed.filter_map(|((member, plan), _)| {
+                Some(Target {
+                    send_proxy: plan.send_proxy,
+                    tls: back.clone(),
+                    passthrough: plan.patterns.iter().map(|name| Box::from(*name)).collect(),
+                    ..target(member.as_ref()?)
+                })
             })
-        });
-        configuration(&self.plan.settings, targets.collect())
+        };
+        let default = configuration(&self.plan.settings, targets(false).collect());
+        if !self.moved.contains(&true) {
+            return default;
+        }
+        let settings = self.plan.settings.pool();
+        let pool = |name: &str, targets| Pool::new(name.into(), settings.clone(), targets);
+        let other = pool("other", targets(true).collect());
+        let pools = Pools::new(pool(DEFAULT_POOL, targets(false).collect()), vec![other]);
+        Arc::new(Configuration { pools, ..(*default).clone() })
     }
 
     /// Executes everything that is due now, once. Returns false if nothing was due.
@@ -329,6 +344,16 @@ impl World {
             ControlCommand::Keep(at) => {
                 if let Some(backend) = &self.members[at] {
                     self.post(|| BalanceCommand::KeepTunnels(Arc::clone(backend)));
+                }
+            }
+            ControlCommand::Move(at) => {
+                let others = (0..self.moved.len()).filter(|other| *other != at);
+                let stays = others.into_iter().any(|other| {
+                    !self.moved[other] && self.plan.backends[other].patterns.is_empty()
+                });
+                if stays && self.plan.backends[at].patterns.is_empty() {
+                    self.moved[at] ^= true;
+                    self.reconfigure();
                 }
             }
             ControlCommand::ShutDown { window, deadline } => {

@@ -4,7 +4,7 @@
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_sim::Seeds;
-use throng_sim::balance::{BalancePlan, World, run_seed};
+use throng_sim::balance::{BalancePlan, World, run_reloads_seed, run_seed};
 use throng_sim::net::Bug;
 
 /// Seeds that once found a fault. The meaning of a seed changes with the plans, so this list keeps
@@ -22,6 +22,18 @@ const SEEDS: Seeds =
 #[test]
 fn a_thousand_seeds_break_no_rule() {
     SEEDS.check_many();
+}
+
+const RELOADS: Seeds = Seeds {
+    package: "throng-sim",
+    test: "balance::reloads",
+    run: |seed| run_reloads_seed(seed).map(drop),
+};
+
+/// Backends move between pools under tunnels and requests: none ends for it.
+#[test]
+fn reloads_of_pools_break_no_rule() {
+    RELOADS.check_up_to(400);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The part of the list of backends that a successor takes over, since its configuration does not
 //! have it.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -10,12 +11,16 @@ use throng_io::Instant;
 use super::ControlCore;
 use crate::config::{BackendConfig, server_names};
 use crate::health::CarriedStage;
-use crate::registry::Entry;
+use crate::pool::DEFAULT_POOL;
+use crate::registry::{DesiredState, Entry};
 
 /// A backend as operators and the backend itself have set it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct CarriedBackend {
     address: SocketAddr,
+    /// The name of its pool. An earlier release does not send it.
+    #[serde(default = "default_pool")]
+    pool: String,
     weight: u32,
     send_proxy: bool,
     passthrough: Vec<String>,
@@ -34,9 +39,12 @@ pub struct CarriedBackend {
 impl ControlCore {
     /// Returns the backends, for a successor.
     pub(crate) fn carried(&self) -> Vec<CarriedBackend> {
-        let listed = |entry: &Entry| self.known(entry.backend.address()).is_some();
+        let files = self.listed(&self.pools);
+        let listed: HashSet<_> = files.iter().map(|of| (&*of.pool.name, of.file.address)).collect();
+        let listed = |entry: &Entry| listed.contains(&(&*entry.pool.name, entry.backend.address()));
         let of_one = |entry: &Entry| CarriedBackend {
             address: entry.backend.address(),
+            pool: entry.pool.name.to_string(),
             weight: entry.backend.weight(),
             send_proxy: entry.send_proxy,
             passthrough: entry.passthrough.iter().map(ToString::to_string).collect(),
@@ -72,30 +80,43 @@ impl ControlCore {
                     .register(address, weight, Some(time), now)
                     .or_else(|_| self.register(address, weight, None, now));
             }
+            let Some(at) = self.place_of(&carried.pool, address) else { continue };
             if !carried.is_removed {
-                let _ = self.set_weight(address, weight, now);
+                self.weigh(at, weight, now);
             }
-            let _ = match (carried.is_removed, carried.drains) {
-                (true, drains) => self.remove(address, Some(drains), now).map(drop),
-                (false, true) => self.drain(address, None).map(drop),
-                (false, false) => Ok(()),
-            };
-            self.take_over_health(address, carried.health, now);
+            match (carried.is_removed, carried.drains) {
+                (true, drains) if self.entries[at].desired.ttl.is_none() => {
+                    self.entries[at].desired = DesiredState::default();
+                    self.leave(at, drains, now);
+                }
+                (false, true) => self.start_drain(at, None),
+                _ => {}
+            }
+            self.take_over_health(at, carried.health, now);
         }
     }
 
+    /// Returns the index of a predecessor's backend: in its pool, or, if that has another name
+    /// here, in the only pool with its address.
+    pub(super) fn place_of(&self, pool: &str, address: SocketAddr) -> Option<usize> {
+        let is_it = |at: &usize| self.entries[*at].backend.address() == address;
+        let mut all = (0..self.entries.len()).filter(is_it);
+        let only = || Some(all.next()?).filter(|_| all.next().is_none());
+        self.position(pool, address).or_else(only)
+    }
+
     /// Goes on with a predecessor's verdict, so that clients do not try a backend that is down.
-    fn take_over_health(&mut self, address: SocketAddr, stage: CarriedStage, now: Instant) {
-        let Some(at) = self.entries.iter().position(|it| it.backend.address() == address) else {
-            return;
-        };
-        let (down_for, slow_start) = (self.settings.health.down_for, self.settings.slow_start);
+    fn take_over_health(&mut self, at: usize, stage: CarriedStage, now: Instant) {
         let entry = &mut self.entries[at];
         entry.tracker.take_over(stage, now);
         if stage == CarriedStage::HalfOpen {
-            entry.begin_probation(now, down_for);
-            entry.grow(now, slow_start);
+            entry.begin_probation(now);
+            entry.grow(now);
         }
         self.settle(at, now);
     }
+}
+
+fn default_pool() -> String {
+    DEFAULT_POOL.to_owned()
 }

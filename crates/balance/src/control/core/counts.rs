@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ControlCore;
 use crate::backend::CarriedTotals;
+use crate::pool::DEFAULT_POOL;
 use crate::report::Metrics;
 use crate::status::{Status, TlsStatus};
 
@@ -15,7 +16,10 @@ use crate::status::{Status, TlsStatus};
 #[serde(default)]
 pub struct CarriedCounts {
     metrics: Metrics,
+    /// Backends of the default pool.
     backends: Vec<(SocketAddr, CarriedTotals)>,
+    /// Backends of other pools, by the names of these.
+    pools: Vec<(String, SocketAddr, CarriedTotals)>,
     panics: u64,
     tls: CarriedTls,
 }
@@ -54,11 +58,18 @@ impl CarriedCounts {
 impl ControlCore {
     /// Returns the counters of a status and of the backends, for a successor.
     pub(crate) fn counts(&self, status: &Status) -> CarriedCounts {
-        let totals =
-            |entry: &super::Entry| (entry.backend.address(), entry.backend.totals().carried());
+        let (mut backends, mut pools) = (Vec::new(), Vec::new());
+        for entry in &self.entries {
+            let (address, totals) = (entry.backend.address(), entry.backend.totals().carried());
+            match entry.is_in(DEFAULT_POOL) {
+                true => backends.push((address, totals)),
+                false => pools.push((entry.pool.name.to_string(), address, totals)),
+            }
+        }
         CarriedCounts {
             metrics: status.metrics.carried(),
-            backends: self.entries.iter().map(totals).collect(),
+            backends,
+            pools,
             panics: status.panics,
             tls: status.tls.as_ref().map(carried_tls).unwrap_or_default(),
         }
@@ -66,10 +77,13 @@ impl ControlCore {
 
     /// Counts on from the totals of a predecessor's backends.
     pub(crate) fn count_on(&mut self, counts: &CarriedCounts) {
-        for (address, totals) in &counts.backends {
-            let entry = self.entries.iter_mut().find(|it| it.backend.address() == *address);
-            if let Some(entry) = entry {
-                entry.count_on(totals);
+        let default = counts.backends.iter();
+        let default = default.map(|(address, totals)| (DEFAULT_POOL, address, totals));
+        let others = counts.pools.iter();
+        let others = others.map(|(pool, address, totals)| (pool.as_str(), address, totals));
+        for (pool, address, totals) in default.chain(others) {
+            if let Some(at) = self.place_of(pool, *address) {
+                self.entries[at].count_on(totals);
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Effects of failures, checks and time on backends.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -41,10 +42,11 @@ impl ControlCore {
         let entry = &mut self.entries[place];
         entry.last_failure = Some((Cause::Request(failure), at));
         entry.note_success();
-        let health = &self.settings.health;
+        let pool = Arc::clone(&entry.pool);
+        let health = &pool.settings.health;
         let change = if failure.is_of_connection() {
             entry.tracker.handle_failures(now, 1, health)
-        } else if !spares_health && self.half_are_up_without(Some(place)) {
+        } else if !spares_health && self.half_are(place, |_| true) {
             let entry = &mut self.entries[place];
             let answered = entry.answered();
             entry.tracker.handle_failed_answer(now, answered, health)
@@ -56,20 +58,15 @@ impl ControlCore {
         }
     }
 
-    /// Returns whether at least half of the backends that are not being removed are up, apart from
-    /// the one at `place`. This is Envoy's panic threshold.
-    fn half_are_up_without(&self, place: Option<usize>) -> bool {
-        self.half_are(place, |_| true)
-    }
-
-    /// Returns whether at least half of the backends are up and `well`, not counting the one at
-    /// `place`.
-    fn half_are(&self, place: Option<usize>, well: impl Fn(&Entry) -> bool) -> bool {
+    /// Returns whether at least half of the backends of a pool that are not being removed are up
+    /// and `well`, not counting the one at `place`. This is Envoy's panic threshold.
+    fn half_are(&self, place: usize, well: impl Fn(&Entry) -> bool) -> bool {
+        let pool = &self.entries[place].pool.name;
         let (mut all, mut up) = (0, 0);
-        let staying = self.entries.iter().enumerate().filter(|(_, entry)| entry.is_offered());
-        for (at, entry) in staying {
+        for (at, entry) in self.entries.iter().enumerate() {
             match entry.state() {
-                State::Up if Some(at) != place && well(entry) => (all, up) = (all + 1, up + 1),
+                _ if !entry.is_offered() || !entry.is_in(pool) => {}
+                State::Up if at != place && well(entry) => (all, up) = (all + 1, up + 1),
                 State::Up | State::Down => all += 1,
                 State::Draining | State::Removed => {}
             }
@@ -77,24 +74,41 @@ impl ControlCore {
         2 * up >= all
     }
 
+    /// Returns the pools that have fewer than half of their backends up.
+    fn pools_in_panic(&self) -> BTreeSet<Arc<str>> {
+        let mut pools: BTreeMap<&Arc<str>, (usize, usize)> = BTreeMap::new();
+        for entry in self.entries.iter().filter(|entry| entry.is_offered()) {
+            let (all, up) = pools.entry(&entry.pool.name).or_default();
+            match entry.state() {
+                State::Up => (*all, *up) = (*all + 1, *up + 1),
+                State::Down => *all += 1,
+                State::Draining | State::Removed => {}
+            }
+        }
+        let panicking = pools.into_iter().filter(|(_, (all, up))| 2 * up < *all);
+        panicking.map(|(name, _)| Arc::clone(name)).collect()
+    }
+
     /// Returns whether the tunnels of a dead backend may be closed: at least half of the backends
     /// are up, and pass their checks. If all fail for one reason, such as a broker that is away,
     /// their clients have nowhere to go; the first of them to fall differs from a single dead
     /// backend by the failed checks of the others since.
     pub(super) fn may_close(&self, place: usize) -> bool {
-        self.half_are(Some(place), |entry| entry.failed_checks == 0)
+        self.half_are(place, |entry| entry.failed_checks == 0)
     }
 
     /// Stops closing the tunnels of dead backends if too few others are up.
     fn hold_tunnels_in_panic(&mut self) {
-        let panics = !self.half_are_up_without(None);
+        let panicking = self.pools_in_panic();
+        let panics = !panicking.is_empty();
         let (panicked, times) = self.panic;
         self.panic = (panics, times + u64::from(panics && !panicked));
         if !panics {
             return;
         }
         for entry in &mut self.entries {
-            if entry.backend.state() == State::Down && !entry.keeps_tunnels {
+            let panics = panicking.contains(&entry.pool.name);
+            if panics && entry.backend.state() == State::Down && !entry.keeps_tunnels {
                 (entry.keeps_tunnels, entry.failed_checks) = (true, 0);
                 self.commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
             }
@@ -105,12 +119,13 @@ impl ControlCore {
     /// up.
     fn ignore_answers_in_panic(&mut self, now: Instant) {
         let is_faulty = |entry: &Entry| entry.tracker.verdict() == Some(Verdict::Answers);
-        if !self.entries.iter().any(is_faulty) || self.half_are_up_without(None) {
+        if !self.entries.iter().any(is_faulty) {
             return;
         }
+        let panicking = self.pools_in_panic();
         for entry in &mut self.entries {
-            if entry.tracker.ignore_answers().is_some() {
-                entry.begin_probation(now, self.settings.health.down_for);
+            if panicking.contains(&entry.pool.name) && entry.tracker.ignore_answers().is_some() {
+                entry.begin_probation(now);
             }
         }
     }
@@ -133,7 +148,8 @@ impl ControlCore {
             entry.last_failure = Some((Cause::Check(why), at));
         }
         entry.failed_checks = if passed { 0 } else { entry.failed_checks.saturating_add(1) };
-        if entry.tracker.handle_check(now, passed, &self.settings.health).is_some() {
+        let pool = Arc::clone(&entry.pool);
+        if entry.tracker.handle_check(now, passed, &pool.settings.health).is_some() {
             self.settle(place, now);
         }
         let fall = self.fall(place);
@@ -154,9 +170,10 @@ impl ControlCore {
 
     /// Returns the failures in a row after which the checks declare the backend at `at` dead.
     pub(super) fn fall(&self, at: usize) -> u32 {
-        match &self.settings.health.check {
+        let entry = &self.entries[at];
+        match &entry.pool.settings.health.check {
             Some(check) => check.fall,
-            None if self.entries[at].expired => Check::new(CheckKind::Tcp).fall,
+            None if entry.expired => Check::new(CheckKind::Tcp).fall,
             // A check that was in progress when checks were switched off.
             None => u32::MAX,
         }
@@ -179,18 +196,19 @@ impl ControlCore {
                     (self.is_changed, self.names_changed) = (true, true);
                 }
             }
-            if entry.tracker.expire(now, &self.settings.health).is_some() {
-                entry.begin_probation(now, self.settings.health.down_for);
+            let pool = Arc::clone(&entry.pool);
+            if entry.tracker.expire(now, &pool.settings.health).is_some() {
+                entry.begin_probation(now);
             }
             self.settle(at, now);
         }
         self.let_go();
         let mut next: Option<Instant> = None;
         for entry in &mut self.entries {
-            let grows = entry.grow(now, self.settings.slow_start);
+            let grows = entry.grow(now);
             let due = [
                 entry.desired.ttl.map(|ttl| ttl.expires),
-                entry.tracker.next_due(&self.settings.health),
+                entry.tracker.next_due(&entry.pool.settings.health),
                 grows.then(|| now.after(GROWTH)),
                 entry.is_being_removed().then(|| now.after(LAST_TUNNEL)),
             ];
@@ -201,7 +219,7 @@ impl ControlCore {
 
     /// Removes backends from the list that are not desired and have nothing open.
     fn let_go(&mut self) {
-        self.gone.retain(|backend| backend.strong_count() > 0);
+        self.gone.retain(|(_, backend)| backend.strong_count() > 0);
         let falls: Vec<u32> = (0..self.entries.len()).map(|at| self.fall(at)).collect();
         let Self { entries, gone, commands, is_changed, names_changed, .. } = self;
         let mut falls = falls.into_iter();
@@ -213,7 +231,7 @@ impl ControlCore {
                 entry.backend.set_state(State::Removed);
                 // Shards drop their close jobs for it.
                 commands.push(ControlCommand::Keep(Arc::clone(&entry.backend)));
-                gone.push(Arc::downgrade(&entry.backend));
+                gone.push((Arc::clone(&entry.pool.name), Arc::downgrade(&entry.backend)));
                 (*is_changed, *names_changed) = (true, true);
             }
             stays

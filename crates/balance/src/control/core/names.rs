@@ -7,13 +7,15 @@ use std::time::SystemTime;
 
 use throng_io::Instant;
 
-use super::ControlCore;
+use super::{ControlCore, KnownPool};
 use crate::config::{BackendConfig, MAX_BACKENDS, NamedBackend};
+use crate::registry::PoolRules;
 use crate::settings::Removed;
 use crate::status::{Changes, LastFailure, NameRow};
 
 /// A backend of the configuration's list, with its name if it has one.
 pub(super) struct Listed {
+    pub(super) pool: Arc<PoolRules>,
     pub(super) file: BackendConfig,
     pub(super) name: Option<Arc<str>>,
 }
@@ -29,14 +31,17 @@ pub(super) struct Found {
 }
 
 impl ControlCore {
-    /// Returns the names to look up.
-    pub(crate) fn names(&self) -> &[NamedBackend] {
-        &self.names
+    /// Returns the names to look up. Several pools may have one name.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &NamedBackend> {
+        self.pools.iter().flat_map(|pool| &pool.names)
     }
 
     /// Drops the lookups of names that no backend has.
     pub(crate) fn forget_lookups(&mut self) {
-        self.found.retain(|name, _| self.names.iter().any(|known| known.name == *name));
+        let mut found = std::mem::take(&mut self.found);
+        let known: HashSet<_> = self.names().map(|known| &known.name).collect();
+        found.retain(|name, _| known.contains(name));
+        self.found = found;
     }
 
     /// Returns whether a lookup of `name` has ended.
@@ -44,14 +49,18 @@ impl ControlCore {
         self.found.contains_key(name)
     }
 
-    /// Returns the list of backends: `backends`, and all addresses of `names`. Each address is in
-    /// it once, with the settings of the first of the two that has it.
-    pub(super) fn listed(&self, backends: &[BackendConfig], names: &[NamedBackend]) -> Vec<Listed> {
+    /// Returns the backends of all pools, with all addresses of their names. A pool has each
+    /// address once, with the settings of the first of the two that has it.
+    pub(super) fn listed(&self, pools: &[KnownPool]) -> Vec<Listed> {
+        pools.iter().flat_map(|pool| self.listed_of(pool)).collect()
+    }
+
+    fn listed_of(&self, KnownPool { rules: pool, listed, names }: &KnownPool) -> Vec<Listed> {
         let mut seen = HashSet::new();
         let mut all = Vec::new();
-        for file in backends {
+        for file in listed {
             seen.insert(canonical(file.address));
-            all.push(Listed { file: file.clone(), name: None });
+            all.push(Listed { pool: Arc::clone(pool), file: file.clone(), name: None });
         }
         for named in names {
             let addresses = self.found.get(&named.name).map(|found| found.addresses.as_slice());
@@ -61,7 +70,7 @@ impl ControlCore {
                 if all.len() < MAX_BACKENDS && seen.insert(canonical(address)) {
                     let file =
                         BackendConfig { address, weight, send_proxy, tls, tls_name, passthrough };
-                    all.push(Listed { file, name: Some(name) });
+                    all.push(Listed { pool: Arc::clone(pool), file, name: Some(name) });
                 }
             }
         }
@@ -96,12 +105,15 @@ impl ControlCore {
         };
         found.failure = None;
         let before = std::mem::replace(&mut found.addresses, addresses.clone());
-        if before == addresses || !self.names.iter().any(|known| known.name == *name) {
+        if before == addresses || !self.names().any(|known| known.name == *name) {
             return;
         }
-        let explicit = self.entries.iter().filter(|entry| entry.desired.name.is_none());
-        let explicit: Vec<_> = explicit.filter_map(|entry| entry.desired.file.clone()).collect();
-        let files = self.listed(&explicit, &self.names);
+        let explicit = self.pools.iter().map(|KnownPool { rules, names, .. }| KnownPool {
+            rules: Arc::clone(rules),
+            listed: self.explicit(&rules.name),
+            names: names.clone(),
+        });
+        let files = self.listed(&explicit.collect::<Vec<_>>());
         self.add_found(name, &files, &before, now);
         tell(self);
         self.remove_vanished(name, &files, now);
@@ -117,11 +129,12 @@ impl ControlCore {
         now: Instant,
     ) {
         for listed in files {
-            let Listed { file: BackendConfig { address, .. }, name: of } = listed;
+            let Listed { pool, file: BackendConfig { address, .. }, name: of } = listed;
             // A known address without a backend: an operator removed it.
             let is_new = of.as_ref() == Some(name) && !before.contains(address);
             let is_known = || {
-                self.position(*address).is_some_and(|at| self.entries[at].desired.file.is_some())
+                self.position(&pool.name, *address)
+                    .is_some_and(|at| self.entries[at].desired.file.is_some())
             };
             if is_new || is_known() {
                 self.apply_backend(listed, now, &mut Changes::default());
@@ -135,13 +148,15 @@ impl ControlCore {
             let entry = &mut self.entries[at];
             let address = entry.backend.address();
             let is_of_name = entry.desired.name.as_ref() == Some(name);
-            if !is_of_name || files.iter().any(|listed| listed.file.address == address) {
+            let is_it = |of: &Listed| of.file.address == address && entry.is_in(&of.pool.name);
+            if !is_of_name || files.iter().any(is_it) {
                 continue;
             }
             entry.desired.file = None;
             entry.desired.name = None;
             if entry.is_being_removed() {
-                self.leave(at, self.settings.removed == Removed::Drain, now);
+                let drains = entry.pool.settings.removed == Removed::Drain;
+                self.leave(at, drains, now);
             }
         }
     }
@@ -166,7 +181,8 @@ impl ControlCore {
                 last_failure: failure.map(|(text, at)| LastFailure::new(text, at)),
             }
         };
-        self.names.iter().map(row).collect()
+        let mut seen = HashSet::new();
+        self.names().filter(|named| seen.insert(&named.name)).map(row).collect()
     }
 }
 

@@ -9,6 +9,7 @@ use throng_io::Instant;
 use super::{ControlCore, check_weight};
 use crate::config::BackendConfig;
 use crate::control::error::Error;
+use crate::pool::DEFAULT_POOL;
 use crate::registry::{DesiredState, RegistrationTtl};
 
 impl ControlCore {
@@ -37,7 +38,8 @@ impl ControlCore {
         // Also for a known backend: the machine may have got its address since.
         self.check_address(address)?;
         let ttl = RegistrationTtl { time_to_live: time, expires: now.after(time) };
-        let position = self.position(address).filter(|&at| !self.entries[at].is_being_removed());
+        let position = self.position(DEFAULT_POOL, address);
+        let position = position.filter(|&at| !self.entries[at].is_being_removed());
         let Some(at) = position else {
             self.check_room(address)?;
             let desired = DesiredState { ttl: Some(ttl), ..DesiredState::default() };
@@ -45,7 +47,8 @@ impl ControlCore {
             // TLS and the connections passed through to it; after mere silence, unchanged.
             let known = self.known(address).or_else(|| self.silent(address));
             let known = known.unwrap_or_else(|| BackendConfig::new(address));
-            self.enlist(BackendConfig { weight, ..known }, desired, now);
+            let pool = Arc::clone(&self.pools[0].rules);
+            self.enlist(&pool, BackendConfig { weight, ..known }, desired, now);
             return Ok(time);
         };
         let entry = &mut self.entries[at];
@@ -87,7 +90,7 @@ impl ControlCore {
     /// Returns the settings of the backend with that address if it is still offered, although
     /// nothing wants it in the list.
     fn silent(&self, address: SocketAddr) -> Option<BackendConfig> {
-        let entry = self.position(address).map(|at| &self.entries[at])?;
+        let entry = self.position(DEFAULT_POOL, address).map(|at| &self.entries[at])?;
         entry.is_offered().then(|| BackendConfig {
             send_proxy: entry.send_proxy,
             tls: entry.tls,
@@ -98,7 +101,7 @@ impl ControlCore {
     }
 
     fn ttl(&mut self, address: SocketAddr) -> Result<&mut RegistrationTtl, Error> {
-        let at = self.position(address);
+        let at = self.position(DEFAULT_POOL, address);
         at.and_then(|at| self.entries[at].desired.ttl.as_mut())
             .ok_or(Error::NotRegistered { address })
     }

@@ -6,6 +6,7 @@ mod carried;
 mod drain;
 mod health;
 mod passthrough;
+mod pools;
 mod property;
 mod rebalance;
 mod refusals;

@@ -28,7 +28,8 @@ fn a_rebalance_leaves_connections_that_are_passed_through_alone() {
     let mut core = core(&[1, 2], "");
     let named =
         BackendConfig { passthrough: ["*".into()].into(), ..BackendConfig::new(address(3)) };
-    core.enlist(named, DesiredState { api: true, ..DesiredState::default() }, at(0.0));
+    let pool = Arc::clone(&core.pools[0].rules);
+    core.enlist(&pool, named, DesiredState { api: true, ..DesiredState::default() }, at(0.0));
     open(&backend(&core, 1), 100);
     open(&backend(&core, 3), 500);
     let plan = core.rebalance(true, None).unwrap();

@@ -230,7 +230,7 @@ fn a_backend_comes_back_with_tls_while_its_tunnels_live() {
     apply(&mut core, config(&[2], ""), at(1.0)).unwrap();
     apply(&mut core, with_tls(true), at(2.0)).unwrap();
     expire(&mut core, at(2.0));
-    let entry = &core.entries[core.position(address(1)).unwrap()];
+    let entry = &core.entries[core.position(DEFAULT_POOL, address(1)).unwrap()];
     assert_eq!((entry.tls, entry.backend.tunnels(), one.state()), (Some(true), 5, State::Up));
     assert!(Arc::ptr_eq(&entry.backend, &one));
     assert!(!commands(&mut core).iter().any(|command| command.contains("close")));
