@@ -16,6 +16,7 @@ struct Server {
     address: SocketAddr,
     open: Vec<ConnId>,
     received: usize,
+    finished: usize,
     closed: usize,
 }
 
@@ -25,7 +26,7 @@ impl Server {
         let (listener, address) = listen(any, ListenOptions::default()).unwrap();
         let mut driver = Iocp::new(Options::default()).unwrap();
         driver.add_listener(listener).unwrap();
-        Self { driver, address, open: Vec::new(), received: 0, closed: 0 }
+        Self { driver, address, open: Vec::new(), received: 0, finished: 0, closed: 0 }
     }
 
     /// Runs turns until the condition holds.
@@ -53,6 +54,7 @@ impl Server {
                     batch.push(Segment::Own(bytes.to_vec()));
                     assert!(matches!(self.driver.send(id, batch), SendOutcome::Done(_)));
                 }
+                Event::Finished(_) => self.finished += 1,
                 Event::Closed(..) => self.closed += 1,
                 _ => {}
             }
@@ -110,6 +112,46 @@ fn connections_that_wait_for_the_engine_go_with_their_listener() {
         assert!(!matches!(peer.read(&mut [0]), Ok(1..)), "its connection has ended");
     }
     assert!(TcpStream::connect(address).is_err());
+}
+
+/// C13 between two shards: the socket stays with the port of the first.
+#[test]
+fn a_connection_goes_on_at_another_shard_though_the_first_has_gone() {
+    const LARGE: usize = 8 << 20;
+    let before = LIVE.get();
+    let mut first = Server::new();
+    let mut second = Server::new();
+    let mut peer = first.dial(1).remove(0);
+    peer.write_all(b"one").unwrap();
+    first.until("the first input", |server| server.received == 3);
+    peer.write_all(b"two").unwrap();
+    let socket = first.driver.release(first.open.remove(0)).unwrap();
+    let id = second.driver.adopt(socket).unwrap();
+    second.until("input from before and after", |server| server.received == 3);
+    drop(first);
+    peer.write_all(b"three").unwrap();
+    second.until("later input", |server| server.received == 8);
+    let mut echoes = [0; 11];
+    peer.read_exact(&mut echoes).unwrap();
+    assert_eq!(&echoes, b"onetwothree");
+    // More than the system takes, so it reports space.
+    let mut batch = Box::new(Batch::default());
+    batch.push(Segment::Own(vec![7; LARGE]));
+    assert!(matches!(second.driver.send(id, batch), SendOutcome::Pending));
+    let reader = std::thread::spawn(move || {
+        let mut all = vec![0; LARGE];
+        peer.read_exact(&mut all).unwrap();
+        assert!(all.iter().all(|byte| *byte == 7));
+        peer
+    });
+    second.until("all output", |server| server.driver.unsent(id) == 0);
+    drop(reader.join().unwrap());
+    second.until("the end of the stream", |server| server.finished == 1);
+    second.driver.close(id);
+    second.driver.stop_listening();
+    second.until("its end", |server| server.closed == 1);
+    // The first had no turn after its accepts were cancelled.
+    second.until("all memory", |_| LIVE.get() <= before + ACCEPTS);
 }
 
 #[test]
