@@ -95,7 +95,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
         println!("not run: {test}: {why}");
     }
     let mut tally = wine.tests()?;
-    tally.record("throng.exe serves an echo, and drains at Ctrl-C", wine.serve());
+    tally.record("throng.exe serves echoes on three shards, and drains at Ctrl-C", wine.serve());
     Ok(tally)
 }
 
@@ -176,21 +176,24 @@ impl<'a> Wine<'a> {
         command.env_remove("TEST_PEERS");
     }
 
-    /// Starts the server, echoes a text from this system, and ends it as Ctrl-C does.
+    /// Starts the server, echoes texts from this system on several connections at a time, which
+    /// its shards share, and ends it as Ctrl-C does.
     fn serve(&self) -> Result<(), String> {
         let mut command = Command::new(&self.program);
         command.arg(self.folder().join(TARGET).join("debug/throng.exe"));
-        command.args(["serve", "--listen", "127.0.0.1:0"]);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--io", "iocp", "--shards", "3"]);
         self.set_variables(&mut command);
         let server = Server::spawn(command, "throng.exe serve").map_err(|stop| match stop {
             Stop::Failed(why) | Stop::Missing(why) => why,
         })?;
         let url = Url::of_websocket(server.address, "/echo");
-        let answer = greeting::connect(&url)
-            .and_then(|stream| greeting::exchange(stream, &url, "hello"))
-            .map_err(|error| error.to_string())?;
-        if answer != "hello" {
-            return Err(format!("it answered `{answer}`"));
+        let text = |error: std::io::Error| error.to_string();
+        let streams = (0..9).map(|_| greeting::connect(&url)).collect::<Result<Vec<_>, _>>();
+        for stream in streams.map_err(text)? {
+            let answer = greeting::exchange(stream, &url, "hello").map_err(text)?;
+            if answer != "hello" {
+                return Err(format!("it answered `{answer}`"));
+            }
         }
         // Wine makes it the event of Ctrl-C.
         server.stop_by("INT")
