@@ -95,7 +95,10 @@ impl IocpListener {
         // Any failure from here on is the connection's: its peer has gone already.
         let gone = |_| io::Error::from(ErrorKind::ConnectionAborted);
         let socket = accepted.map_err(gone)?;
-        crate::connect::prepare_accepted(&socket, options).map_err(gone)?;
+        socket.set_nonblocking(true).map_err(gone)?;
+        // They were set on the listener without an error; a connection is served even without them.
+        let _ = socket.set_tcp_nodelay(true);
+        let _ = crate::connect::apply_options(SockRef::from(&socket), options);
         let peer = socket.peer_addr().map_err(gone)?.as_socket();
         Ok((IocpSocket::new(socket), peer))
     }

@@ -158,4 +158,14 @@ fn a_connection_goes_on_at_another_shard_though_the_first_has_gone() {
 fn an_idle_connection_takes_no_more_memory_than_is_documented() {
     assert_eq!(size_of::<Connection>(), 48);
     assert_eq!(size_of::<Option<IocpSocket>>(), 8);
+    const COUNT: usize = 500;
+    let mut server = Server::new();
+    server.open.reserve(2 * COUNT);
+    // The tables have memory for many connections.
+    let first = server.dial(COUNT);
+    let mut peers = Vec::new();
+    let counted = allocation_counter::measure(|| peers = server.dial(COUNT));
+    let each = counted.bytes_current as usize / COUNT - size_of::<TcpStream>();
+    assert!((48..=50).contains(&each), "{each} bytes beside its entry of the table");
+    drop((first, peers));
 }
