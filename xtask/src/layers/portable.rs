@@ -45,7 +45,7 @@ enum Parts {
 /// The package that is left out: it starts Linux's programs and packs for Linux.
 const LEFT_OUT: &str = "xtask";
 
-/// Takes the place of a C compiler: makes the output, empty. Its options are those of gcc, or of
+/// Takes the place of a C compiler: makes the output, empty. Its options are gcc's, or the ones of
 /// Microsoft's compiler.
 const COMPILER: &str = "#!/bin/sh
 while [ $# -gt 0 ]; do
