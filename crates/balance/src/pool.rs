@@ -272,6 +272,23 @@ mod tests {
     }
 
     #[test]
+    fn a_tunnel_of_a_predecessor_finds_its_backend_by_pool_or_by_address() {
+        let others = vec![pool("a", vec![target(1, &[])]), pool("b", vec![target(2, &[])])];
+        let pools = Pools::new(pool(DEFAULT_POOL, vec![target(1, &[]), target(3, &["p"])]), others);
+        let port = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let id = |pool, at| pools.backend(pool, port(at)).map(|backend| backend.id());
+        let of = |name: &str| pools.named(name).unwrap().targets[0].backend.id();
+        assert_eq!((id(None, 1), id(Some("a"), 1)), (Some(of(DEFAULT_POOL)), Some(of("a"))));
+        // A pool that has another name here, and one of a pattern.
+        assert_eq!((id(Some("gone"), 2), id(None, 3)), (Some(of("b")), Some(of("passthrough:p"))));
+        assert_eq!(id(Some("a"), 9), None);
+        for (name, expected) in [(DEFAULT_POOL, None), ("a", Some("a")), ("b", Some("b"))] {
+            let backend = &pools.named(name).unwrap().targets[0].backend;
+            assert_eq!(pools.name_of(backend), expected);
+        }
+    }
+
+    #[test]
     fn tags_of_the_default_pool_are_those_of_the_address_and_others_differ() {
         let address = "127.0.0.1:9001".parse().unwrap();
         let (default, other) = (pool(DEFAULT_POOL, vec![]), pool("a", vec![]));

@@ -64,7 +64,7 @@ pub static ALL: &[Foreign] = &[
     foreign(&["worker_rlimit_nofile"], &["descriptors"], "the soft limit is raised anyway"),
     foreign(&["worker_cpu_affinity"], &["pin"], ""),
     foreign(&["reuseport"], &["share_port"], "event loops share the port anyway"),
-    foreign(&["upstream"], &["backends"], ""),
+    foreign(&["upstream"], &["pools", "backends"], "[[pool]] tables; backends is the default"),
     foreign(&["least_conn", "leastconn"], &["pick=least_connections"], ""),
     foreign(&["ip_hash"], &["pick=ip_hash"], "or sticky=ip"),
     foreign(
@@ -105,7 +105,11 @@ pub static ALL: &[Foreign] = &[
     foreign(&["ssl_session_ticket_key"], &["tls.ticket_keys"], ""),
     foreign(&["ssl_stapling"], &[], "there is no OCSP stapling: Let's Encrypt has ended OCSP"),
     foreign(&["ssl_preread"], &[], "write passthrough=NAME at a backend"),
-    foreign(&["server_name", "location"], &[], "all hosts and paths have one pool of backends"),
+    foreign(
+        &["server_name", "location"],
+        &["sites"],
+        "[[site]] with hosts, and [[site.route]] with path or prefix",
+    ),
     foreign(&["access_log"], &["log.access"], "and log.file"),
     foreign(&["error_log"], &["log.file"], "and log.level"),
     // HAProxy

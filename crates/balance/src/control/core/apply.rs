@@ -30,8 +30,18 @@ impl ControlCore {
         now: Instant,
         tell: impl FnOnce(&mut Self),
     ) -> Result<Changes, Error> {
-        self.must_live()?;
         config.check()?;
+        self.apply_checked(config, now, tell)
+    }
+
+    /// Does the same for a configuration that was checked.
+    pub(crate) fn apply_checked(
+        &mut self,
+        config: Config,
+        now: Instant,
+        tell: impl FnOnce(&mut Self),
+    ) -> Result<Changes, Error> {
+        self.must_live()?;
         let mut pools = self.pools_of(&config);
         let files = self.listed(&pools);
         for Listed { file, .. } in &files {
