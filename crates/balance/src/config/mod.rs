@@ -10,7 +10,7 @@ mod tls;
 mod words;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use throng_config::{
@@ -84,7 +84,7 @@ pub struct Config {
     /// The sites, by the hosts and paths of requests: `[[site]]` with `[[site.route]]`. Default:
     /// none, and [`backends`](Self::backends) serve all requests. With sites, requests for other
     /// hosts go to these backends if there are any, and are otherwise answered with 404.
-    pub sites: Vec<SiteConfig>,
+    pub sites: Arc<[SiteConfig]>,
     /// The settings, each by its own name; `[timeouts]`, `[health]` and `[health.check]` are
     /// tables.
     pub settings: Settings,
@@ -111,6 +111,17 @@ pub struct Config {
     places: Vec<usize>,
     /// The values that it was read from.
     values: Option<Arc<Values>>,
+    /// The sites when they were compiled.
+    compiled: OnceLock<CompiledSites>,
+}
+
+/// Compiled sites with their source.
+#[derive(Clone, Debug)]
+struct CompiledSites {
+    from: Arc<[SiteConfig]>,
+    /// The names of all pools.
+    pools: Vec<Arc<str>>,
+    sites: Arc<Sites>,
 }
 
 /// A configured backend.
@@ -390,15 +401,27 @@ impl Config {
         }
     }
 
-    /// Compiles the sites, if there are any.
+    /// Compiles the sites, if there are any: once for a file, which is checked and then applied.
     pub(crate) fn compiled_sites(&self) -> Result<Option<Arc<Sites>>, Vec<SiteMistake>> {
         if self.sites.is_empty() {
             return Ok(None);
         }
         let has_backends = self.names_default() || self.register.is_some();
-        let others = self.pools.iter().map(|pool| &*pool.name);
-        let pools = has_backends.then_some(DEFAULT_POOL).into_iter().chain(others);
-        Sites::compile(&self.sites, pools, has_backends).map(|sites| Some(Arc::new(sites)))
+        let others = self.pools.iter().map(|pool| Arc::clone(&pool.name));
+        let default = has_backends.then(|| DEFAULT_POOL.into());
+        let pools: Vec<_> = default.into_iter().chain(others).collect();
+        if let Some(known) = self.compiled.get()
+            && Arc::ptr_eq(&known.from, &self.sites)
+            && known.pools == pools
+        {
+            return Ok(Some(Arc::clone(&known.sites)));
+        }
+        let names = pools.iter().map(|name| &**name);
+        let sites = Arc::new(Sites::compile(&self.sites, names, has_backends)?);
+        let from = Arc::clone(&self.sites);
+        // Of changed sites, the first remain.
+        let _ = self.compiled.set(CompiledSites { from, pools, sites: Arc::clone(&sites) });
+        Ok(Some(sites))
     }
 
     /// Returns whether it names the backends.

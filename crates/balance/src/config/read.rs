@@ -1,6 +1,6 @@
 //! Conversion of values to a [`Config`].
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use throng_config::listen::tcp_addresses;
 use throng_config::{Draft, LogSettings, Record, UpgradeSettings, drain_delay};
@@ -46,6 +46,7 @@ pub(super) fn read(draft: &Draft) -> Config {
         warnings: Vec::new(),
         places,
         values: None,
+        compiled: OnceLock::new(),
     };
     for (place, record) in draft.records("pools").into_iter().enumerate() {
         let pool = pool(&record, &top, place, &config);

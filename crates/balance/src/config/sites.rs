@@ -1,6 +1,7 @@
 //! The tables of sites and their routes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use throng_config::{Defaults, Draft, Key, Kind, Record, Records};
 
@@ -117,7 +118,7 @@ static ROUTES: Records = Records {
 };
 
 /// Reads all sites.
-pub(super) fn sites(draft: &Draft) -> Vec<SiteConfig> {
+pub(super) fn sites(draft: &Draft) -> Arc<[SiteConfig]> {
     let site = |record: &Record<'_>| SiteConfig {
         name: record.get("name"),
         hosts: record.get("hosts"),
@@ -180,6 +181,8 @@ fn action(record: &Record<'_>) -> Option<RouteAction> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use crate::Config;
     use crate::site::{Matchers, Paths, RouteAction, RouteConfig, SiteConfig, ValuePattern};
 
@@ -242,11 +245,28 @@ mod tests {
         for text in [tables, lists] {
             let text = format!("backends = [\"127.0.0.1:9001\"]\n{text}");
             let config = Config::parse(&text, "b.toml").unwrap();
-            assert_eq!(config.sites, std::slice::from_ref(&expected), "{text}");
+            assert_eq!(*config.sites, *std::slice::from_ref(&expected), "{text}");
         }
         assert!(
             Config::parse("backends = [\"127.0.0.1:9001\"]", "b.toml").unwrap().sites.is_empty()
         );
+    }
+
+    #[test]
+    fn sites_are_compiled_once_for_each_list_and_each_set_of_pools() {
+        let text = "backends = [\"127.0.0.1:9001\"]\n[[site]]\nhosts = \"a\"\n";
+        let config = Config::parse(text, "b.toml").unwrap();
+        let sites = |config: &Config| config.compiled_sites().unwrap().unwrap();
+        let first = sites(&config);
+        assert!(Arc::ptr_eq(&first, &sites(&config.clone())));
+        let mut other = config.clone();
+        other.sites = vec![config.sites[0].clone()].into();
+        assert!(!Arc::ptr_eq(&first, &sites(&other)));
+        let mut none = config;
+        none.backends.clear();
+        none.values = None;
+        let mistakes = none.compiled_sites();
+        assert!(mistakes.is_ok_and(|sites| !Arc::ptr_eq(&first, &sites.unwrap())));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) struct ControlCore {
     settings: Settings,
     register: Option<Register>,
     /// The sites as they are configured, and compiled.
-    sites: (Vec<SiteConfig>, Option<Arc<Sites>>),
+    sites: (Arc<[SiteConfig]>, Option<Arc<Sites>>),
     /// The pools, first the default.
     pools: Vec<KnownPool>,
     /// The outcome of their lookups.
@@ -112,7 +112,7 @@ impl ControlCore {
             settings: config.settings.clone(),
             register: config.register.clone(),
             // Mistakes were reported by the check.
-            sites: (config.sites.clone(), config.compiled_sites().unwrap_or_default()),
+            sites: (Arc::clone(&config.sites), config.compiled_sites().unwrap_or_default()),
             pools: Vec::new(),
             found: BTreeMap::new(),
             lookup_interval: config.lookup_interval,

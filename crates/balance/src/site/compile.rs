@@ -166,7 +166,8 @@ impl Compiler<'_> {
 
     fn pool_remedy(&self) -> String {
         if self.pools.is_empty() {
-            return "there is no pool: write backends, which are the pool \"default\"".to_owned();
+            return "there is no pool: write backends, which are the pool \"default\", or a [[pool]]"
+                .to_owned();
         }
         let names: Vec<&str> = self.pools.iter().take(20).copied().collect();
         format!("there is no pool of this name: write one of {}", names.join(", "))
@@ -223,11 +224,10 @@ impl Compiler<'_> {
 /// Builds the router of a site. In the order of their segments, patterns are appended to the nodes
 /// of the tree: in another order, many siblings would be moved for each.
 fn router(mut patterns: Vec<Pattern>) -> (Router<u32>, Vec<Box<[u32]>>) {
-    let order = |one: &Pattern, other: &Pattern| {
-        let segments = one.0.split('/').cmp(other.0.split('/'));
-        segments.then_with(|| (one.1, one.2).cmp(&(other.1, other.2)))
-    };
-    patterns.sort_unstable_by(order);
+    patterns.sort_by_cached_key(|(pattern, is_prefix, rule)| {
+        // The end of a segment comes before all characters.
+        (pattern.replace('/', "\0"), *is_prefix, *rule)
+    });
     let (mut router, mut runs) = (Router::new(), Vec::new());
     for run in patterns.chunk_by(|one, other| one.0 == other.0) {
         // Patterns were checked, and are different.
