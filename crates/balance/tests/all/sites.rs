@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng_balance::{Access, AccessDetail, AccessLog, Balancer, Config};
-use throng_testkit::eventually;
+use throng_testkit::{eventually, poll};
 
 use crate::support::{Peer, Scripted, upgrade};
 
@@ -242,6 +242,68 @@ fn hosts_without_a_site_are_not_found_without_top_level_backends() {
         client.send(format!("GET / HTTP/1.1\r\n{hosts}\r\n").as_bytes());
         assert!(client.head().starts_with("HTTP/1.1 400 "), "{hosts}");
     }
+}
+
+/// A site of pools, and a site whose routes have the pool of their own backends.
+fn pools(chat: SocketAddr, api: SocketAddr, rest: SocketAddr) -> String {
+    format!(
+        "backends = [\"{rest}\"]\n\
+         pools = [{{ name = \"chat\", backends = [\"{chat}\"] }}, \
+                  {{ name = \"api\", backends = [\"{api}\"] }}]\n\
+         [[site]]\nhosts = [\"a.example\"]\npool = \"api\"\n\
+         [[site.route]]\npath = \"/chat\"\nwebsocket = true\npool = \"chat\"\n\
+         [[site.route]]\nprefix = \"/pages\"\npool = \"default\"\n"
+    )
+}
+
+#[test]
+fn each_route_has_the_backends_of_its_pool() {
+    let [chat, api, rest] = [(); 3].map(|()| Scripted::bind());
+    let running = Running::start(&pools(chat.address, api.address, rest.address));
+    // Requests on one connection go to different pools and back, each with its own connection.
+    let mut client = running.connect();
+    let mut kept = [None, None];
+    for (host, path, pool) in [
+        ("a.example", "/x", 0),
+        ("a.example", "/pages/1", 1),
+        ("a.example", "/chat", 0),
+        ("b.example", "/x", 1),
+        ("a.example", "/pages", 1),
+        ("a.example", "/x", 0),
+    ] {
+        client.send(&get(host, path));
+        let server = kept[pool].get_or_insert_with(|| [&api, &rest][pool].accept());
+        let head = server.head();
+        assert!(head.starts_with(&format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n")), "{head}");
+        server.send(OK);
+        assert_eq!(client.answer().1, "up", "{host}{path}");
+    }
+    let handshake = String::from_utf8(upgrade("/chat")).unwrap();
+    let mut tunnel = running.connect();
+    tunnel.send(handshake.replace("example.com", "a.example").as_bytes());
+    let mut server = chat.open();
+    assert!(tunnel.head().starts_with("HTTP/1.1 101 "));
+    for line in
+        ["200 /x a.example - api", "200 /pages/1 a.example /pages default", "200 /x * - default"]
+    {
+        running.until_logged(line);
+    }
+    // A file without the route closes no tunnel, and the next handshake has another pool.
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nshards = 1\n{}",
+        pools(chat.address, api.address, rest.address).replace("path = \"/chat\"", "path = \"/c\"")
+    );
+    running.0.apply(Config::parse(&text, "b.toml").unwrap()).unwrap();
+    tunnel.send_text("still open");
+    assert_eq!(server.text(), "still open");
+    let mut next = running.connect();
+    next.send(handshake.replace("example.com", "a.example").as_bytes());
+    let mut other =
+        poll("a handshake at the other pool", || chat.try_accept().or_else(|| api.try_accept()));
+    assert!(other.head().contains("Upgrade: websocket"));
+    assert_eq!(other.stream.local_addr().unwrap(), api.address);
+    drop((tunnel, server));
+    running.until_logged("101 /chat a.example /chat chat");
 }
 
 /// Each form of a host reaches its own site, and a text that is not a host reaches none.
