@@ -1,15 +1,19 @@
-//! Lookups of the names of backends, each on a separate thread: the system's resolver blocks, and a
-//! slow name must not delay others.
+//! Lookups of the names of backends, on a few threads: the system's resolver blocks, and a slow name
+//! must not delay others.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::NamedBackend;
+
+/// The largest number of threads. Names that wait for one are looked up in the order in which they
+/// are due.
+const MAX_THREADS: usize = 8;
 
 /// The stack of a thread. The resolver of glibc needs some tens of KiB.
 const STACK: usize = 256 << 10;
@@ -43,10 +47,20 @@ struct LookupQueue {
 
 #[derive(Default)]
 struct Names {
-    wanted: BTreeSet<Arc<str>>,
-    /// Names that have a thread.
+    /// The names to look up, each with the time of its next lookup.
+    wanted: BTreeMap<Arc<str>, Instant>,
+    /// Names that a thread is looking up.
     running: BTreeSet<Arc<str>>,
+    threads: usize,
     interval: Duration,
+}
+
+impl Names {
+    /// Returns the name to look up next, and when.
+    fn next(&self) -> Option<(Arc<str>, Instant)> {
+        let waiting = self.wanted.iter().filter(|(name, _)| !self.running.contains(*name));
+        waiting.min_by_key(|(_, due)| **due).map(|(name, due)| (Arc::clone(name), *due))
+    }
 }
 
 impl Lookups {
@@ -64,18 +78,27 @@ impl Lookups {
         interval: Duration,
     ) {
         let mut names = self.shared.lock();
-        names.wanted = wanted.map(|named| Arc::clone(&named.name)).collect();
-        names.interval = interval;
-        let new: Vec<_> = names.wanted.difference(&names.running).cloned().collect();
-        for name in new {
-            let (shared, own) = (Arc::clone(&self.shared), Arc::clone(&name));
+        let now = Instant::now();
+        let before = std::mem::take(&mut names.wanted);
+        let known = |name: &Arc<str>| before.get(name).filter(|_| names.interval == interval);
+        let wanted = wanted.map(|named| &named.name);
+        let wanted = wanted.map(|name| (Arc::clone(name), known(name).copied().unwrap_or(now)));
+        let wanted: BTreeMap<_, _> = wanted.collect();
+        (names.wanted, names.interval) = (wanted, interval);
+        while names.threads < names.wanted.len().min(MAX_THREADS) {
+            let shared = Arc::clone(&self.shared);
             let thread = thread::Builder::new().name("balance-lookup".to_owned());
-            match thread.stack_size(STACK).spawn(move || shared.run(&own)) {
-                Ok(_) => drop(names.running.insert(name)),
-                Err(error) => {
-                    let outcome = Err(format!("there is no thread for its lookup: {error}"));
-                    let _ = self.shared.answers.send(Some(LookupAnswer { name, outcome }));
+            match thread.stack_size(STACK).spawn(move || shared.run()) {
+                Ok(_) => names.threads += 1,
+                Err(error) if names.threads == 0 => {
+                    for name in names.wanted.keys().cloned() {
+                        let outcome = Err(format!("there is no thread for its lookup: {error}"));
+                        let _ = self.shared.answers.send(Some(LookupAnswer { name, outcome }));
+                    }
+                    break;
                 }
+                // The others do its work.
+                Err(_) => break,
             }
         }
         drop(names);
@@ -95,24 +118,37 @@ impl LookupQueue {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a thread: looks up `name` while it is wanted.
-    fn run(&self, name: &Arc<str>) {
+    /// Runs a thread: looks up the names that are due, while there are any.
+    fn run(&self) {
         let mut names = self.lock();
-        while names.wanted.contains(name) {
+        while !names.wanted.is_empty() {
+            let now = Instant::now();
+            let waits = |due: Instant| due.saturating_duration_since(now);
+            let (name, wait) = match names.next() {
+                Some((name, due)) => (Some(name).filter(|_| due <= now), waits(due)),
+                // A change of the list ends the wait.
+                None => (None, names.interval.max(Duration::from_secs(1))),
+            };
+            let Some(name) = name else {
+                let waited = self.changed.wait_timeout(names, wait);
+                names = waited.unwrap_or_else(PoisonError::into_inner).0;
+                continue;
+            };
+            names.running.insert(Arc::clone(&name));
             drop(names);
-            let outcome = (self.resolver)(name).map_err(|error| error.to_string());
-            let answer = LookupAnswer { name: Arc::clone(name), outcome };
+            let outcome = (self.resolver)(&name).map_err(|error| error.to_string());
+            let answer = LookupAnswer { name: Arc::clone(&name), outcome };
             let is_taken = self.answers.send(Some(answer)).is_ok();
             names = self.lock();
+            names.running.remove(&name);
+            let due = Instant::now() + names.interval;
+            if let Some(next) = names.wanted.get_mut(&name) {
+                *next = due;
+            }
             if !is_taken {
                 break;
             }
-            let interval = names.interval;
-            let is_idle =
-                |names: &mut Names| names.wanted.contains(name) && names.interval == interval;
-            let waited = self.changed.wait_timeout_while(names, interval, is_idle);
-            names = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        names.running.remove(name);
+        names.threads -= 1;
     }
 }

@@ -24,8 +24,8 @@ pub(crate) const MAX_BACKENDS: usize = 4096;
 const MAX_POOLS: usize = 4096;
 const MAX_OF_ALL_POOLS: usize = 16384;
 
-/// The largest number of names of backends: each has a thread.
-const MAX_NAMES: usize = 256;
+/// The largest number of names of backends.
+const MAX_NAMES: usize = 4096;
 
 /// A mistake in the value of a key.
 pub(crate) struct Mistake {

@@ -323,7 +323,7 @@ impl Balancer {
             };
             // New backends must not be connected to without TLS.
             let before = core.replace_clients(clients);
-            let changes = core.apply_checked(config, now, |core| inner.tell(core));
+            let changes = core.apply(config, now, |core| inner.tell(core));
             match (&changes, prepared) {
                 (Ok(_), Some((server, next, accepts_plain))) => {
                     server.install(next.passing_through(core.passthrough()));

@@ -219,6 +219,27 @@ fn a_lookup_that_hangs_holds_up_nothing() {
 }
 
 #[test]
+fn more_names_than_threads_are_all_looked_up_and_again_after_the_interval() {
+    let asked = Arc::new(Mutex::new(Vec::<String>::new()));
+    let seen = Arc::clone(&asked);
+    let resolver = move |name: &str| {
+        seen.lock().unwrap().push(name.to_owned());
+        let number: u8 = name[1..].split(':').next().unwrap().parse().unwrap();
+        Ok(vec![SocketAddr::from(([127, 0, 0, number], 1))])
+    };
+    let names: Vec<_> = (1..=40).map(|number| format!("\"n{number}:1\"")).collect();
+    let text = format!("lookup_interval = \"1s\"\nbackends = [{}]", names.join(", "));
+    let balancer = Balancer::start_with_resolver(config(&text), Arc::new(resolver)).unwrap();
+    assert_eq!(balancer.status().backends.len(), 40);
+    until(&balancer, |_| asked.lock().unwrap().len() >= 80);
+    let mut asked = asked.lock().unwrap().clone();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked.len(), 40);
+    end(&balancer);
+}
+
+#[test]
 fn a_reload_looks_up_new_names_before_it_removes_the_old_backends() {
     let addresses: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
     addresses.lock().unwrap().push("127.0.0.1:2".parse().unwrap());

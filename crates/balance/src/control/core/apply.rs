@@ -18,24 +18,13 @@ use crate::settings::Removed;
 use crate::status::{Changes, RemovedBackend};
 
 impl ControlCore {
-    /// Applies the list and the settings of `config`. Values that are unchanged in the file stay as
-    /// operators changed them.
+    /// Applies the list and the settings of `config`, which was checked. Values that are unchanged
+    /// in the file stay as operators changed them.
     ///
     /// `tell` is called when the new backends are in the list and before the old ones are removed:
     /// shards see at once that a backend must not be picked, but get new ones only in their
     /// configuration.
     pub(crate) fn apply(
-        &mut self,
-        config: Config,
-        now: Instant,
-        tell: impl FnOnce(&mut Self),
-    ) -> Result<Changes, Error> {
-        config.check()?;
-        self.apply_checked(config, now, tell)
-    }
-
-    /// Does the same for a configuration that was checked.
-    pub(crate) fn apply_checked(
         &mut self,
         config: Config,
         now: Instant,

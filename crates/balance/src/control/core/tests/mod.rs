@@ -73,6 +73,7 @@ fn fail(core: &mut ControlCore, port: u16, times: usize, now: Instant) {
 }
 
 fn apply(core: &mut ControlCore, config: Config, now: Instant) -> Result<Changes, Error> {
+    config.check()?;
     core.apply(config, now, |_| {})
 }
 
