@@ -22,7 +22,7 @@ use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::windows::io::{BorrowedSocket, RawSocket};
+use std::os::windows::io::{AsRawSocket, AsSocket, BorrowedSocket, RawSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -304,6 +304,14 @@ impl Poller for IocpPoller {
         socket.peer()
     }
 
+    fn has_peer_finished(socket: &IocpSocket) -> bool {
+        // A look at the next byte reports it if there is no input before it, a poll perhaps also if
+        // there is.
+        let next = SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]);
+        let socket = socket.as_socket().as_raw_socket();
+        matches!(next, Ok(0)) || poll(&[socket])[0].revents & POLLHUP != 0
+    }
+
     fn take_error(socket: &IocpSocket) -> bool {
         socket.take_error()
     }
@@ -335,23 +343,24 @@ fn millis(timeout: Duration) -> u32 {
 }
 
 /// Returns for each socket whether its connection was reset.
-#[allow(unsafe_code)]
 fn have_failed(sockets: &[RawSocket]) -> Vec<bool> {
+    let has_failed = |(entry, socket): (&WSAPOLLFD, &RawSocket)| {
+        entry.revents & POLLERR != 0 || entry.revents & POLLHUP != 0 && is_reset(*socket)
+    };
+    poll(sockets).iter().zip(sockets).map(has_failed).collect()
+}
+
+/// Polls sockets without waiting.
+#[allow(unsafe_code)]
+fn poll(sockets: &[RawSocket]) -> Vec<WSAPOLLFD> {
     let entry =
         |socket: &RawSocket| WSAPOLLFD { fd: *socket as SOCKET, events: POLLWRNORM, revents: 0 };
     let mut polled: Vec<WSAPOLLFD> = sockets.iter().map(entry).collect();
-    if polled.is_empty() {
-        return Vec::new();
+    if !polled.is_empty() {
+        // SAFETY: the system reads and writes `len` entries of `polled`, which outlive the call.
+        unsafe { WSAPoll(polled.as_mut_ptr(), polled.len() as u32, 0) };
     }
-    // SAFETY: the system reads and writes `len` entries of `polled`, which outlive the call.
-    unsafe { WSAPoll(polled.as_mut_ptr(), polled.len() as u32, 0) };
     polled
-        .iter()
-        .zip(sockets)
-        .map(|(entry, socket)| {
-            entry.revents & POLLERR != 0 || entry.revents & POLLHUP != 0 && is_reset(*socket)
-        })
-        .collect()
 }
 
 /// Looks at the next byte, since a hang-up may be the peer's end of stream.

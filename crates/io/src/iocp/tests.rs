@@ -1,7 +1,7 @@
 //! Tests of the memory that the kernel writes to.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use super::IocpSocket;
@@ -152,6 +152,20 @@ fn a_connection_goes_on_at_another_shard_though_the_first_has_gone() {
     second.until("its end", |server| server.closed == 1);
     // The first had no turn after its accepts were cancelled.
     second.until("all memory", |_| LIVE.get() <= before + ACCEPTS);
+}
+
+#[test]
+fn the_end_of_a_stream_that_is_not_read_can_be_asked_for() {
+    let mut server = Server::new();
+    let peer = server.dial(1).remove(0);
+    let id = server.open[0];
+    server.driver.pause(id);
+    server.until("a turn", |server| !server.driver.has_peer_finished(id));
+    peer.shutdown(Shutdown::Write).unwrap();
+    server.until("the end", |server| server.driver.has_peer_finished(id));
+    assert_eq!(server.finished, 0, "it is paused");
+    server.driver.resume(id);
+    server.until("the event", |server| server.finished == 1);
 }
 
 #[test]
