@@ -259,7 +259,9 @@ impl<F> Search<'_, F> {
         F: Fn(T) -> bool,
     {
         let rest = self.path.get(start..)?;
-        let end = rest.find('/').map_or(self.path.len(), |length| start + length);
+        // Segments are short: a search by blocks would cost more than it saves.
+        let slash = rest.bytes().position(|byte| byte == b'/');
+        let end = slash.map_or(self.path.len(), |length| start + length);
         let segment = &self.path[start..end];
         let found = node.statics.binary_search_by(|(known, _)| match self.is_encoded {
             false => (**known).cmp(segment),

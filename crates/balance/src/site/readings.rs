@@ -17,13 +17,12 @@ pub(super) const MIXED: &str = "the path has slashes in several notations";
 /// Returns whether all backends read a path alike: it has no encoding, no empty segment, no segment
 /// that begins with a dot, no backslash and no parameter. One pass without branches.
 pub(super) fn is_plain(path: &str) -> bool {
-    let bytes = path.as_bytes();
-    let has_mark = |found, byte: &u8| found | matches!(byte, b'%' | b'\\' | b';');
-    let pairs = bytes.iter().zip(bytes.get(1..).unwrap_or_default());
-    let has_pair = |found, (one, next): (&u8, &u8)| {
-        found | ((*one == b'/') & ((*next == b'/') | (*next == b'.')))
-    };
-    !bytes.iter().fold(false, has_mark) & !pairs.fold(false, has_pair)
+    let is = |byte: &u8, wanted: u8| u8::from(*byte == wanted);
+    let marks = path.as_bytes().iter().map(|it| is(it, b'%') | is(it, b'\\') | is(it, b';'));
+    let (first, second) = (path.as_bytes(), path.as_bytes().get(1..).unwrap_or_default());
+    let pairs = first.iter().zip(second);
+    let pairs = pairs.map(|(one, next)| is(one, b'/') & (is(next, b'/') | is(next, b'.')));
+    marks.fold(0, |found, mark| found | mark) | pairs.fold(0, |found, pair| found | pair) == 0
 }
 
 /// The treatment of `%2F`, `%5C` and `\`: kept, or as a slash.
