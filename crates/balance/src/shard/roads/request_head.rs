@@ -103,8 +103,14 @@ pub(super) fn begin_exchange(
         })?);
     }
     let pools = &rules.configuration().pools;
-    let named = names.and_then(|names| pools.named(&names.pool));
-    let pool = Arc::clone(named.unwrap_or_else(|| pools.first()));
+    let pool = match names {
+        None => pools.first(),
+        // Never another pool than the route's.
+        Some(names) => {
+            pools.named(&names.pool).ok_or(Unserved::Refused(503, "the route has no pool"))?
+        }
+    };
+    let pool = Arc::clone(pool);
     let sticky = &pool.settings.sticky;
     let bound = forward::sticky_key(sticky, &settings.cookie_key, request, client);
     let key = asked.key().cloned();
