@@ -1,5 +1,5 @@
-//! Lookups of the names of backends, on a few threads: the system's resolver blocks, and a slow name
-//! must not delay others.
+//! Lookups of the names of backends, on a few threads: the system's resolver blocks, and a slow
+//! name must not delay others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -170,11 +170,6 @@ impl Draft {
         if errors.iter().any(|other| other.key.is_empty() || !error.origin.is_set()) {
             return;
         }
-        let is_around = |outer: &str, inner: &str| {
-            inner
-                .strip_prefix(outer)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', '.']))
-        };
         let has_one = errors.iter().any(|other| {
             !other.key.is_empty()
                 && (is_around(&other.key, &error.key) || is_around(&error.key, &other.key))
@@ -182,6 +177,13 @@ impl Draft {
         if !has_one {
             errors.push(error);
         }
+    }
+
+    /// Returns whether `key`, or an item or a field of it, has a mistake: then its value is not the
+    /// written one.
+    #[must_use]
+    pub fn has_mistake(&self, key: &str) -> bool {
+        self.errors.borrow().iter().any(|error| is_around(key, &error.key))
     }
 
     /// Adds a warning: a valid value that is hardly intended.
@@ -212,6 +214,11 @@ impl Draft {
             None => panic!("the setting {key} is missing in the table of keys"),
         }
     }
+}
+
+/// Returns whether `inner` is the key `outer`, or an item or a field of it.
+fn is_around(outer: &str, inner: &str) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(['[', '.']))
 }
 
 /// A table of a list, or the whole file.

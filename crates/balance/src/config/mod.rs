@@ -304,7 +304,12 @@ impl Config {
         let config = read::read(&draft);
         let (backends, names) = (config.backends.clone(), config.names.clone());
         let mut config = config.with_passthrough(&backends, &names);
+        // With a mistake in the pools, sites do not find them.
+        let has_pools = !draft.has_mistake("pools");
         for Mistake { key, value, remedy } in check::mistakes(&config) {
+            if !has_pools && key.starts_with("sites") && key.ends_with(".pool") {
+                continue;
+            }
             draft.add(draft.values().error(&key, value, remedy));
         }
         config.warnings = draft.take_warnings();

@@ -723,4 +723,9 @@ fn mistakes_in_pools_are_reported_at_their_place() {
         let errors = Config::parse(&text, "b.toml").unwrap_err().to_string();
         assert!(errors.contains(expected) && !errors.contains('\n'), "{text}: {errors}");
     }
+    // A mistake in a pool is not one of the sites that lead to it.
+    let text =
+        pool(&format!("{one}\npick = \"first\"")) + "[[site]]\nhosts = [\"*\"]\npool = \"a\"\n";
+    let errors = Config::parse(&text, "b.toml").unwrap_err().to_string();
+    assert!(errors.contains("pools[0].pick") && !errors.contains('\n'), "{errors}");
 }

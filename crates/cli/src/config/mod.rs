@@ -214,7 +214,14 @@ fn value(entry: &ValueEntry) -> Json {
         Value::Record(fields) => {
             fields.written().map(|(name, field)| (name.to_owned(), value(field))).collect()
         }
-        Value::Map(pairs) => pairs.iter().map(|(name, item)| (name.clone(), value(item))).collect(),
+        // An empty text is a value here.
+        Value::Map(pairs) => {
+            let item = |item: &ValueEntry| match value(item) {
+                Json::Null => json!(""),
+                value => value,
+            };
+            pairs.iter().map(|(name, entry)| (name.clone(), item(entry))).collect()
+        }
         _ => json!(entry.text()),
     }
 }
