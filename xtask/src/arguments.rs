@@ -26,8 +26,8 @@ environment a missing program is a failure.
 cargo xtask dist [--binary FILE]
 
 Makes the files of a release in target/release-files: a static binary in an archive and a Debian
-package, a list of its crates, and checksums; then installs the package into a folder and starts
-what its units start.
+package, a program for Windows in an archive, a list of crates, and checksums; then installs the
+package into a folder and starts what its units start. The program for Windows runs under Wine.
   --binary FILE       pack this binary instead of building one
 ";
 

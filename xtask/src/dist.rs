@@ -6,6 +6,7 @@
 mod check;
 mod deb;
 mod documents;
+mod windows;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -59,6 +60,7 @@ pub(crate) fn run(site: &Site, binary: Option<PathBuf>) -> Result<(), Stop> {
         binary: site.target.join(TARGET).join("dist/throng"),
         site,
     };
+    let is_built = binary.is_none();
     match binary {
         Some(binary) => release.binary = binary,
         None => release.build()?,
@@ -75,6 +77,10 @@ pub(crate) fn run(site: &Site, binary: Option<PathBuf>) -> Result<(), Stop> {
     let alone = format!("throng-{}-{TARGET}", release.version);
     copy(&release.binary, &release.folder.join(alone), 0o755)?;
     release.archive(&tree)?;
+    match is_built {
+        true => windows::make(&release, &tree)?,
+        false => println!("no archive for Windows: --binary packs one program"),
+    }
     release.bill_of_materials()?;
     release.checksums()?;
     check::installed(&release, &deb)?;
@@ -87,9 +93,7 @@ impl Release<'_> {
         if on_path("musl-gcc").is_none() {
             provision::program(&["musl-gcc"], &["musl-tools"])?;
         }
-        let home = std::env::var("CARGO_HOME")
-            .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
-            .unwrap_or_default();
+        let home = cargo_home();
         let root = self.site.root.display();
         // The C code of aws-lc contains its paths in assertions. No panic unwinds through it.
         let c = format!(
@@ -264,6 +268,13 @@ fn toolchain_linker() -> Result<String, String> {
     };
     let (root, host) = (print(&["--print", "sysroot"])?, print(&["--print", "host-tuple"])?);
     Ok(format!("{root}/lib/rustlib/{host}/bin/gcc-ld"))
+}
+
+/// Returns the folder of the sources of dependencies.
+fn cargo_home() -> String {
+    std::env::var("CARGO_HOME")
+        .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")))
+        .unwrap_or_default()
 }
 
 /// Empties a folder, creating it if necessary.

@@ -12,7 +12,7 @@ mod planted;
 mod portable;
 mod publish;
 mod sslyze;
-mod wine;
+pub(crate) mod wine;
 
 use crate::outcome::{Stop, Tally};
 use crate::server::Server;

@@ -2,7 +2,7 @@
 //!
 //! Wine is not Windows: what passes here was tested under Wine, and its speed is not Windows's.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
 }
 
 /// Wine, with a folder that takes the place of a Windows installation.
-struct Wine<'a> {
+pub(crate) struct Wine<'a> {
     site: &'a Site,
     program: PathBuf,
     prefix: PathBuf,
@@ -108,7 +108,7 @@ struct Wine<'a> {
 
 impl<'a> Wine<'a> {
     /// Finds Wine and the compilers, or installs them.
-    fn find(site: &'a Site) -> Result<Self, Stop> {
+    pub(crate) fn find(site: &'a Site) -> Result<Self, Stop> {
         provision::target(site, TARGET)?;
         let compiler = provision::program(&[COMPILER], &["gcc-mingw-w64-x86-64"])?;
         // Debian's package has no link to it on PATH.
@@ -130,6 +130,21 @@ impl<'a> Wine<'a> {
             Ok(run_step(compile.arg(&source).arg("-ladvapi32"), LIMIT)?)
         })?;
         Ok(Self { site, program, prefix })
+    }
+
+    /// Runs a program in `folder` until its end, and returns its output.
+    pub(crate) fn output(
+        &self,
+        program: &Path,
+        words: &[&str],
+        folder: &Path,
+    ) -> Result<String, String> {
+        let mut command = Command::new(&self.program);
+        command.arg(program).args(words).current_dir(folder);
+        self.set_variables(&mut command);
+        let output = command.output().map_err(|error| format!("cannot run Wine: {error}"))?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
     fn build(&self) -> Result<(), Stop> {

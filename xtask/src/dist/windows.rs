@@ -1,0 +1,93 @@
+//! The archive for Windows: the program with its documents.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{BUILD, PACKAGE, Release, STEP, cargo_home, copy, fresh, write};
+use crate::command::run_step;
+use crate::layers::wine::Wine;
+use crate::outcome::Stop;
+use crate::provision;
+use crate::site::clean_cargo_environment;
+
+const TARGET: &str = "x86_64-pc-windows-gnu";
+
+/// Builds the program, packs it with the documents and settings of `tree`, and starts it under
+/// Wine.
+pub(super) fn make(release: &Release<'_>, tree: &Path) -> Result<(), Stop> {
+    let wine = Wine::find(release.site)?;
+    let program = build(release)?;
+    let zip = provision::program(&["zip"], &["zip"])?;
+    let name = format!("throng-{}-{TARGET}", release.version);
+    let folder = release.folder.join("windows");
+    let files = folder.join(&name);
+    fresh(&files)?;
+    copy(&program, &files.join("throng.exe"), 0o755)?;
+    for (from, to) in [("usr/share/doc/throng", "."), ("etc/throng", ".")] {
+        let from = format!("{}/.", tree.join(from).display());
+        run_step(Command::new("cp").args(["--archive", &from]).arg(files.join(to)), STEP)?;
+    }
+    for settings in ["serve.toml", "balance.toml"] {
+        let path = files.join(settings);
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string())?;
+        write(&path, &text.replace('\n', "\r\n"))?;
+    }
+    for (words, expected) in [
+        (&["--version"][..], &*release.version),
+        (&["config", "check", "serve", "--config", "serve.toml"], "ok"),
+        (&["config", "check", "balance", "--set", "backends=127.0.0.1:1"], "ok"),
+    ] {
+        let answer = wine.output(&files.join("throng.exe"), words, &files)?;
+        if !answer.contains(expected) {
+            let words = words.join(" ");
+            return Err(Stop::Failed(format!("throng.exe {words} prints under Wine: {answer}")));
+        }
+        println!("ok throng.exe {} under Wine", words.join(" "));
+    }
+    release.stamp(&folder)?;
+    let mut names = Vec::new();
+    list(&folder, &folder, &mut names).map_err(|error| error.to_string())?;
+    names.sort();
+    let mut pack = Command::new(zip);
+    // Without what depends on this machine: users, and the order in its folders.
+    pack.args(["-X", "-9", "-q"]).arg(release.folder.join(format!("{name}.zip"))).args(names);
+    Ok(run_step(pack.current_dir(&folder).env("TZ", "UTC"), STEP)?)
+}
+
+fn build(release: &Release<'_>) -> Result<PathBuf, Stop> {
+    let site = release.site;
+    let (home, root) = (cargo_home(), site.root.display());
+    let rust = format!(
+        "--remap-path-prefix={home}=/cargo --remap-path-prefix={root}=/throng \
+         -Clink-arg=-Wl,--no-insert-timestamp"
+    );
+    let c = format!("-ffile-prefix-map={home}=/cargo -ffile-prefix-map={root}=/throng");
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--locked", "--profile", "dist", "--package", PACKAGE]);
+    // Apart from checks for this target, which compile no C code.
+    let folder = site.target.join("windows");
+    cargo.args(["--target", TARGET, "--target-dir"]).arg(&folder).current_dir(&site.root);
+    clean_cargo_environment(&mut cargo);
+    cargo
+        .env("RUSTFLAGS", rust)
+        .env("CFLAGS_x86_64_pc_windows_gnu", c)
+        // Else aws-lc needs an assembler for Windows.
+        .env("AWS_LC_SYS_PREBUILT_NASM", "1")
+        .env("SOURCE_DATE_EPOCH", &release.time)
+        .env("SOURCE_COMMIT", &release.commit);
+    println!("building for {TARGET}");
+    run_step(&mut cargo, BUILD)?;
+    Ok(folder.join(TARGET).join("dist/throng.exe"))
+}
+
+/// Adds the files below a folder to `names`, relative to `root`.
+fn list(root: &Path, folder: &Path, names: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        match path.is_dir() {
+            true => list(root, &path, names)?,
+            false => names.push(path.strip_prefix(root).unwrap_or(&path).to_owned()),
+        }
+    }
+    Ok(())
+}
