@@ -7,6 +7,7 @@ use throng_http::{HttpsPolicy, IntoResponse, Response};
 use throng_proto::http1::Request;
 use throng_tls::Challenges;
 
+use crate::limit::RateLimits;
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::settings::{Settings, Target};
 use crate::site::Sites;
@@ -21,6 +22,8 @@ pub struct Configuration {
     pub pools: Pools,
     /// The sites, by the hosts and paths of requests; `None`: the pool `default` serves all.
     pub sites: Option<Arc<Sites>>,
+    /// The limits of rates, by the indexes that the sites have.
+    pub limits: RateLimits,
     /// The rules of HTTP at addresses with TLS.
     pub https: HttpsPolicy,
     /// The challenges of the authority that issues the certificate, if one does.
@@ -50,6 +53,7 @@ impl Configuration {
             settings,
             pools: Pools::new(default, Vec::new()),
             sites: None,
+            limits: RateLimits::default(),
             https: HttpsPolicy::default(),
             challenges: None,
             loop_id: drawn_loop_id(),

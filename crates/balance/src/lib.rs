@@ -25,6 +25,7 @@ mod guards;
 mod health;
 mod inherited;
 mod issuer;
+mod limit;
 mod lookups;
 mod machine;
 #[cfg_attr(not(target_os = "linux"), path = "moves/none.rs")]
@@ -54,6 +55,7 @@ pub use control::{Balancer, CarriedBackend, CarriedCounts, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
 pub use issuer::CertificateEvent;
+pub use limit::{LimitConfig, LimitKey, LimitRow, LimitedEvent, RateLimits, Refusal};
 pub use lookups::Resolver;
 #[doc(hidden)]
 pub use moves::{Moves, Passage};

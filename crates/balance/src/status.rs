@@ -9,6 +9,7 @@ use throng_io::{SessionFailure, TlsFailure};
 use throng_tls::TlsServer;
 
 use crate::backend::{Backend, SHARES_PER_WEIGHT};
+use crate::limit::LimitRow;
 use crate::report::Metrics;
 
 /// The status of a balancer at a moment.
@@ -32,6 +33,8 @@ pub struct Status {
     /// The last connect that failed because of the balancer itself, with the remedy. It does not
     /// count against a backend.
     pub own_failure: Option<LastFailure>,
+    /// The limits of rates.
+    pub limits: Vec<LimitRow>,
     /// TLS of clients, if there is any.
     pub tls: Option<TlsStatus>,
 }

@@ -12,6 +12,7 @@ use throng_tls::{TlsClient, is_server_name_pattern};
 
 use super::{BackendConfig, ClientSide, Config, NamedBackend, PoolConfig, keys};
 use crate::backend::MAX_WEIGHT;
+use crate::limit::MAX_LIMITS;
 use crate::machine::Machine;
 use crate::pool::DEFAULT_POOL;
 use crate::settings::{Check, CheckKind, SameSite, Settings, Sticky, Timeouts, reaches};
@@ -76,6 +77,7 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     mistakes.number("shards", config.shards as u64);
     backends(config, &mut mistakes);
     pools(config, &mut mistakes);
+    limits(config, &mut mistakes);
     for SiteMistake { key, value, remedy } in config.compiled_sites().err().unwrap_or_default() {
         mistakes.add(key, value, remedy);
     }
@@ -227,6 +229,22 @@ fn check_listed(config: &Config, backend: &BackendConfig, key: &str, mistakes: &
         backend.weight,
         format!("write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"),
     );
+}
+
+/// Checks the limits of rates.
+fn limits(config: &Config, mistakes: &mut Mistakes) {
+    let count = config.limits.len();
+    let remedy = format!("{MAX_LIMITS} are the most");
+    mistakes.must(count <= MAX_LIMITS, "limits", format_args!("a list of {count}"), remedy);
+    let mut names = HashSet::new();
+    for (at, limit) in config.limits.iter().enumerate() {
+        for (key, value, remedy) in limit.mistakes() {
+            mistakes.add(format!("limits[{at}].{key}"), value, remedy);
+        }
+        let (key, value) = (format!("limits[{at}].name"), format_args!("{:?}", limit.name));
+        let remedy = "another limit has it: write another name";
+        mistakes.must(names.insert(&limit.name), &key, value, remedy);
+    }
 }
 
 /// Checks what is special to pools: their names, and settings that the table of keys does not

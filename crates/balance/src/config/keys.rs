@@ -6,6 +6,7 @@ use throng_config::{
     Defaults, Fields, Key, Kind, Records, Table, joined_keys, log, number_of_keys, tls, upgrade,
 };
 
+use super::limits::LIMITS;
 use super::sites::SITES;
 use super::sources;
 use crate::backend::MAX_WEIGHT;
@@ -208,6 +209,9 @@ const LISTS: &[&[Key]] = &[
         "a site: what happens to requests for its hosts, by routes among their paths")
         .details("[[site]] tables with [[site.route]] tables; with sites, other hosts go to the \
                   backends of backends, or are answered with 404"),
+    Key::new("limits", Kind::Records(&LIMITS), "",
+        "a limit of a rate, which sites and routes choose by its name")
+        .details("[[limit]] tables with name and rate"),
     Key::new("tls.listen", ADDRESSES, "",
         "addresses of clients with TLS, beside those in listen; if empty, all in listen")
         .at_start(),

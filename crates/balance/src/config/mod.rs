@@ -3,6 +3,7 @@
 
 mod check;
 mod keys;
+mod limits;
 mod read;
 mod sites;
 mod sources;
@@ -19,6 +20,7 @@ use throng_config::{
 use throng_io::tables::DescriptorTables;
 
 use crate::forward;
+use crate::limit::LimitConfig;
 use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::Settings;
 use crate::site::{Explanation, SiteConfig, SiteMistake, Sites, Variables};
@@ -85,6 +87,8 @@ pub struct Config {
     /// none, and [`backends`](Self::backends) serve all requests. With sites, requests for other
     /// hosts go to these backends if there are any, and are otherwise answered with 404.
     pub sites: Arc<[SiteConfig]>,
+    /// Limits of rates, which sites and routes choose by their names: `[[limit]]`.
+    pub limits: Vec<LimitConfig>,
     /// The settings, each by its own name; `[timeouts]`, `[health]` and `[health.check]` are
     /// tables.
     pub settings: Settings,
@@ -121,6 +125,8 @@ struct CompiledSites {
     from: Arc<[SiteConfig]>,
     /// The names of all pools.
     pools: Vec<Arc<str>>,
+    /// The names of all limits.
+    limits: Vec<String>,
     sites: Arc<Sites>,
 }
 
@@ -401,7 +407,9 @@ impl Config {
         }
         let client = forward::client_address(request, peer, &self.settings.trusted_proxies);
         match self.compiled_sites() {
-            Ok(Some(sites)) => sites.explain(Variables { request, is_secure }, client),
+            Ok(Some(sites)) => {
+                sites.explain(Variables { request, is_secure }, client, &self.limits)
+            }
             _ => Explanation { pool: Some(DEFAULT_POOL.to_owned()), ..Explanation::default() },
         }
     }
@@ -415,17 +423,20 @@ impl Config {
         let others = self.pools.iter().map(|pool| Arc::clone(&pool.name));
         let default = has_backends.then(|| DEFAULT_POOL.into());
         let pools: Vec<_> = default.into_iter().chain(others).collect();
+        let limits: Vec<_> = self.limits.iter().map(|limit| limit.name.clone()).collect();
         if let Some(known) = self.compiled.get()
             && Arc::ptr_eq(&known.from, &self.sites)
             && known.pools == pools
+            && known.limits == limits
         {
             return Ok(Some(Arc::clone(&known.sites)));
         }
         let names = pools.iter().map(|name| &**name);
-        let sites = Arc::new(Sites::compile(&self.sites, names, has_backends)?);
+        let sites = Arc::new(Sites::compile(&self.sites, (names, &limits), has_backends)?);
         let from = Arc::clone(&self.sites);
         // Of changed sites, the first remain.
-        let _ = self.compiled.set(CompiledSites { from, pools, sites: Arc::clone(&sites) });
+        let compiled = CompiledSites { from, pools, limits, sites: Arc::clone(&sites) };
+        let _ = self.compiled.set(compiled);
         Ok(Some(sites))
     }
 

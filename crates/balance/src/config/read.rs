@@ -6,8 +6,8 @@ use throng_config::listen::tcp_addresses;
 use throng_config::{Draft, LogSettings, Record, UpgradeSettings, drain_delay};
 
 use super::{
-    BackendConfig, Config, NamedBackend, PoolConfig, Register, Shutdown, defaults, server_names,
-    sites, sources, tls,
+    BackendConfig, Config, NamedBackend, PoolConfig, Register, Shutdown, defaults, limits,
+    server_names, sites, sources, tls,
 };
 use crate::config::Token;
 use crate::cookie::CookieKey;
@@ -31,6 +31,7 @@ pub(super) fn read(draft: &Draft) -> Config {
         pools: Vec::new(),
         lookup_interval: draft.get("lookup_interval"),
         sites: sites::sites(draft),
+        limits: limits::limits(draft),
         settings: settings(draft),
         register: register(draft),
         admin: draft.get("admin.listen"),

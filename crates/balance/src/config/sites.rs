@@ -30,6 +30,12 @@ const RESPOND_TEXT: Key = Key::new(
     "",
     "its text, with the variables of redirect.to",
 );
+const LIMITS: Key = Key::new(
+    "limits",
+    Kind::List(&Kind::Text("the name of a limit such as \"dial\"")),
+    "",
+    "names of limits; those of a site count all its requests, also with limits of the route",
+);
 const PATHS: Kind = Kind::Word(&["strict", "raw"]);
 const NAME: Kind = Kind::Text("a name such as \"shop\"");
 const PATH: Kind = Kind::List(&Kind::Text("a path such as \"/ws\""));
@@ -58,6 +64,7 @@ pub(super) static SITES: Records = Records {
             "paths that backends read in several ways: strict = 400 unless all readings lead to \
              one route, raw = only the path as sent counts",
         ),
+        LIMITS,
         Key::new("routes", Kind::Records(&ROUTES), "", "a route"),
     ],
     is_first_required: true,
@@ -110,6 +117,7 @@ static ROUTES: Records = Records {
         RESPOND_STATUS,
         RESPOND_TEXT,
         Key::new("paths", PATHS, "", "as of its site; if not set, the site's"),
+        LIMITS,
     ],
     is_first_required: false,
     parse: None,
@@ -125,6 +133,7 @@ pub(super) fn sites(draft: &Draft) -> Arc<[SiteConfig]> {
         routes: record.records("routes").iter().map(route).collect(),
         action: action(record),
         paths: record.parse("paths").unwrap_or_default(),
+        limits: record.get("limits"),
     };
     draft.records("sites").iter().map(site).collect()
 }
@@ -149,6 +158,7 @@ fn route(record: &Record<'_>) -> RouteConfig {
         },
         action: action(record),
         paths: record.parse("paths"),
+        limits: record.get("limits"),
     }
 }
 
@@ -214,6 +224,7 @@ mod tests {
             hosts: texts(&["a.example", "*.a.example"]),
             action: Some(RouteAction::Pool("default".to_owned())),
             paths: Paths::Raw,
+            limits: Vec::new(),
             routes: vec![
                 RouteConfig {
                     path: texts(&["/ws"]),

@@ -26,6 +26,7 @@ use crate::config::{
     check_backend, check_passthrough,
 };
 use crate::configuration::{Configuration, drawn_loop_id};
+use crate::limit::{LimitConfig, LimitRow, RateLimits};
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::registry::{DesiredState, Drain, Entry, PoolRules};
 use crate::report::Failure;
@@ -72,6 +73,8 @@ pub(crate) struct ControlCore {
     register: Option<Register>,
     /// The sites as they are configured, and compiled.
     sites: (Arc<[SiteConfig]>, Option<Arc<Sites>>),
+    /// The limits as they are configured, and in force.
+    limits: (Vec<LimitConfig>, RateLimits),
     /// The pools, first the default.
     pools: Vec<KnownPool>,
     /// The outcome of their lookups.
@@ -106,6 +109,7 @@ impl ControlCore {
     /// Creates the list with the backends of `config`, which was checked. All are up and at their
     /// whole share.
     pub(crate) fn new(config: Config) -> Self {
+        let limits = RateLimits::new(&config.limits, &RateLimits::default());
         let mut core = Self {
             entries: Vec::new(),
             gone: Vec::new(),
@@ -113,6 +117,7 @@ impl ControlCore {
             register: config.register.clone(),
             // Mistakes were reported by the check.
             sites: (Arc::clone(&config.sites), config.compiled_sites().unwrap_or_default()),
+            limits: (config.limits.clone(), limits),
             pools: Vec::new(),
             found: BTreeMap::new(),
             lookup_interval: config.lookup_interval,
@@ -216,13 +221,13 @@ impl ControlCore {
         let pools = Pools::new(default, pools.collect());
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
-        let sites = self.sites.1.clone();
+        let (sites, limits) = (self.sites.1.clone(), self.limits.1.clone());
         let loop_id = self
             .settings
             .loop_id
             .as_deref()
             .map_or_else(|| Arc::clone(&self.drawn_loop_id), Arc::from);
-        Some(Arc::new(Configuration { settings, pools, sites, https, challenges, loop_id }))
+        Some(Arc::new(Configuration { settings, pools, sites, limits, https, challenges, loop_id }))
     }
 
     fn target(&self, entry: &Entry) -> Target {
@@ -399,6 +404,10 @@ impl ControlCore {
     }
 
     /// Returns the last failure of the balancer itself, with a remedy.
+    pub(crate) fn limit_rows(&self) -> Vec<LimitRow> {
+        self.limits.1.rows()
+    }
+
     pub(crate) fn own_failure(&self) -> Option<LastFailure> {
         let (address, failure, at) = self.own_failure?;
         let remedy = failure.remedy().unwrap_or_default();

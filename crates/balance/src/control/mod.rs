@@ -589,6 +589,7 @@ impl Balancer {
             panics: core.panic().1,
             metrics,
             own_failure: core.own_failure(),
+            limits: core.limit_rows(),
             tls: self.inner.server.as_deref().map(TlsStatus::of),
         };
         drop(core);

@@ -27,28 +27,30 @@ pub(crate) struct SiteMistake {
 /// after a path with the same pattern; and the rule.
 type Pattern = (String, bool, u32);
 
-/// The pools that routes may name, and the mistakes so far.
+/// The pools and limits that routes may name, and the mistakes so far.
 struct Compiler<'p> {
     pools: BTreeSet<&'p str>,
+    limits: &'p [String],
     /// The pool of the top-level backends, the action of sites without one.
     top: Option<RouteAction>,
     mistakes: Vec<SiteMistake>,
 }
 
 impl Sites {
-    /// Compiles sites. `pools`: the names of the pools; `has_backends`: one of them,
-    /// `default`, has the top-level backends, which also serve all hosts without a site.
+    /// Compiles sites. `pools`: the names of the pools; `limits`: those of the limits;
+    /// `has_backends`: one of the pools, `default`, has the top-level backends, which also serve
+    /// all hosts without a site.
     ///
     /// # Errors
     /// All mistakes.
     pub(crate) fn compile<'p>(
         configured: &[SiteConfig],
-        pools: impl IntoIterator<Item = &'p str>,
+        (pools, limits): (impl IntoIterator<Item = &'p str>, &'p [String]),
         has_backends: bool,
     ) -> Result<Self, Vec<SiteMistake>> {
         let pools = pools.into_iter().collect();
         let top = has_backends.then(|| RouteAction::Pool(DEFAULT_POOL.to_owned()));
-        let mut compiler = Compiler { pools, top, mistakes: Vec::new() };
+        let mut compiler = Compiler { pools, limits, top, mistakes: Vec::new() };
         let mut sites = Self::default();
         let routes: usize = configured.iter().map(|site| site.routes.len()).sum();
         if configured.len() > MAX_SITES || routes > MAX_ROUTES {
@@ -106,6 +108,7 @@ impl Compiler<'_> {
             pool: Box::default(),
         };
         let (mut rules, mut patterns) = (Vec::new(), Vec::new());
+        let of_site = self.limits(key, &site.limits);
         let own_action = site.action.clone().or_else(|| self.top.clone());
         for (at, route) in site.routes.iter().enumerate() {
             let key = format!("{key}.routes[{at}]");
@@ -120,11 +123,14 @@ impl Compiler<'_> {
             let first = || route.path.iter().chain(&route.prefix).next().map_or("/", |it| it);
             let names = names(route.name.as_deref().unwrap_or_else(first));
             let is_raw = route.paths.unwrap_or(site.paths) == Paths::Raw;
-            rules.push(self.rule(&key, names, action, (&route.matchers, is_raw)));
+            let own = self.limits(&key, &route.limits);
+            let limits = of_site.iter().copied().chain(own).collect();
+            rules.push(self.rule(&key, names, action, (&route.matchers, is_raw, limits)));
         }
         let own = own_action.map(|action| {
             let is_raw = site.paths == Paths::Raw;
-            rules.push(self.rule(key, names(""), &action, (&Matchers::default(), is_raw)));
+            let rest = (&Matchers::default(), is_raw, of_site.into());
+            rules.push(self.rule(key, names(""), &action, rest));
             rules.len() as u32 - 1
         });
         let has_raw = rules.iter().any(|rule| rule.is_raw);
@@ -137,7 +143,7 @@ impl Compiler<'_> {
         key: &str,
         mut names: RuleNames,
         action: &RouteAction,
-        (matchers, is_raw): (&Matchers, bool),
+        (matchers, is_raw, limits): (&Matchers, bool, Box<[u16]>),
     ) -> SiteRule {
         let action = match action.clone() {
             RouteAction::Pool(pool) => {
@@ -161,7 +167,29 @@ impl Compiler<'_> {
                 RuleAction::Respond { status, text }
             }
         };
-        SiteRule { names: Arc::new(names), action, matchers: matchers.clone(), is_raw }
+        SiteRule { names: Arc::new(names), action, limits, matchers: matchers.clone(), is_raw }
+    }
+
+    /// Returns the indexes of the limits of these names.
+    fn limits(&mut self, key: &str, names: &[String]) -> Vec<u16> {
+        let mut limits = Vec::new();
+        for (at, name) in names.iter().enumerate() {
+            match self.limits.iter().position(|limit| limit == name) {
+                // At most as many as the list may have.
+                Some(limit) => limits.push(limit as u16),
+                None => {
+                    let known = &self.limits[..self.limits.len().min(20)];
+                    let remedy = match known.is_empty() {
+                        true => "there is no limit: write one as [[limit]]".to_owned(),
+                        false => {
+                            format!("no limit has this name: write one of {}", known.join(", "))
+                        }
+                    };
+                    self.add(format!("{key}.limits[{at}]"), format!("{name:?}"), remedy);
+                }
+            }
+        }
+        limits
     }
 
     fn pool_remedy(&self) -> String {

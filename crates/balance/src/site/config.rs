@@ -20,6 +20,8 @@ pub struct SiteConfig {
     pub action: Option<RouteAction>,
     /// The treatment of ambiguous paths.
     pub paths: Paths,
+    /// The names of limits of all its requests.
+    pub limits: Vec<String>,
 }
 
 /// A route: requests with one of these paths, for which all conditions hold.
@@ -39,6 +41,8 @@ pub struct RouteConfig {
     pub action: Option<RouteAction>,
     /// The treatment of ambiguous paths. Default: the site's.
     pub paths: Option<Paths>,
+    /// The names of limits of its requests, besides those of its site.
+    pub limits: Vec<String>,
 }
 
 /// The action of a request.

@@ -10,6 +10,7 @@ use throng_proto::http1::Request;
 use super::readings;
 use super::template::Variables;
 use super::{RuleAction, Site, SiteRule, Sites, Unrouted};
+use crate::limit::LimitConfig;
 
 /// The route of a request, and why the other routes of its site are not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -26,6 +27,8 @@ pub struct Explanation {
     pub location: Option<String>,
     /// Why the balancer answers; empty if a pool does.
     pub reason: &'static str,
+    /// The names of the limits that count it.
+    pub limits: Vec<String>,
     /// The ways in which backends are known to read the path, if there are several.
     pub readings: Vec<Reading>,
     /// The other routes whose path it has.
@@ -54,7 +57,12 @@ pub struct OtherRoute {
 
 impl Sites {
     /// Explains the lookup of a request from a client.
-    pub(crate) fn explain(&self, of: Variables<'_>, client: IpAddr) -> Explanation {
+    pub(crate) fn explain(
+        &self,
+        of: Variables<'_>,
+        client: IpAddr,
+        limits: &[LimitConfig],
+    ) -> Explanation {
         let request = of.request;
         let found = self.find(request, client, &mut Vec::new());
         let site = self.site_of(request);
@@ -64,7 +72,11 @@ impl Sites {
             ..Explanation::default()
         };
         match &found {
-            Ok(rule) => explanation.choose(rule, of),
+            Ok(rule) => {
+                let limits = rule.limits.iter().filter_map(|at| limits.get(usize::from(*at)));
+                explanation.limits = limits.map(|limit| limit.name.clone()).collect();
+                explanation.choose(rule, of);
+            }
             Err(Unrouted { status, reason, .. }) => {
                 (explanation.status, explanation.reason) = (Some(status.code()), reason);
             }

@@ -66,6 +66,8 @@ struct Site {
 pub(crate) struct SiteRule {
     pub(crate) names: Arc<RuleNames>,
     pub(crate) action: RuleAction,
+    /// The indexes of the limits of its site, then of its own.
+    pub(crate) limits: Box<[u16]>,
     matchers: Matchers,
     is_raw: bool,
 }

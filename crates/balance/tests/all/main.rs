@@ -7,6 +7,7 @@ mod forward_allocations;
 mod health;
 mod hostile;
 #[cfg(target_os = "linux")]
+mod limits;
 mod moves;
 mod operations;
 #[cfg(target_os = "linux")]

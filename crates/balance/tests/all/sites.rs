@@ -11,7 +11,7 @@ use crate::support::{Peer, Scripted, upgrade};
 
 /// The records of requests: status, path, site, route, pool and reason.
 #[derive(Debug, Default)]
-struct Log(Mutex<Vec<String>>);
+pub(crate) struct Log(Mutex<Vec<String>>);
 
 impl AccessLog for Log {
     fn detail(&self) -> AccessDetail {
@@ -28,10 +28,10 @@ impl AccessLog for Log {
 }
 
 /// A balancer, which ends with it.
-struct Running(Balancer, Arc<Log>);
+pub(crate) struct Running(pub(crate) Balancer, Arc<Log>);
 
 impl Running {
-    fn start(text: &str) -> Self {
+    pub(crate) fn start(text: &str) -> Self {
         let text = format!("listen = \"127.0.0.1:0\"\nshards = 1\n{text}");
         let log = Arc::<Log>::default();
         let access: Arc<dyn AccessLog> = log.clone();
@@ -39,11 +39,11 @@ impl Running {
         Self(Balancer::start_with_access_log(config, access).unwrap(), log)
     }
 
-    fn connect(&self) -> Peer {
+    pub(crate) fn connect(&self) -> Peer {
         Peer::new(TcpStream::connect(self.0.addresses()[0]).unwrap())
     }
 
-    fn until_logged(&self, text: &str) {
+    pub(crate) fn until_logged(&self, text: &str) {
         eventually("the log has the request", || {
             self.1.0.lock().unwrap().iter().any(|line| line == text)
         });
@@ -59,7 +59,7 @@ impl Drop for Running {
     }
 }
 
-fn get(host: &str, path: &str) -> Vec<u8> {
+pub(crate) fn get(host: &str, path: &str) -> Vec<u8> {
     format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes()
 }
 

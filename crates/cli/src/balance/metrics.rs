@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use throng::metrics::openmetrics::{self, Type, Writer};
-use throng_balance::{DEFAULT_POOL, Metrics, NameRow, Row, Status, TlsStatus};
+use throng_balance::{DEFAULT_POOL, LimitRow, Metrics, NameRow, Row, Status, TlsStatus};
 
 use crate::build_labels::BUILD_LABELS;
 
 /// Writes all metrics.
 pub(super) fn write(status: &Status, writer: &mut Writer) {
-    let Status { backends, names, metrics, tls, .. } = status;
+    let Status { backends, names, metrics, tls, limits, .. } = status;
     writer.set_prefix("throng_balance");
     if let Some(tls) = tls {
         write_tls(tls, writer);
@@ -54,6 +54,12 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
     ] {
         metric.sample(&[("reason", reason)], count);
     }
+    for &(name, help, value) in OF_LIMITS {
+        let mut metric = writer.metric(name, help, Type::Counter);
+        for row in limits {
+            metric.sample(&[("limit", &row.name)], value(row));
+        }
+    }
     let help =
         "Whether fewer than half of the backends are up: tunnels of those that are down stay";
     writer.metric("panic", help, Type::Gauge).sample(&[], u64::from(status.panic));
@@ -80,6 +86,21 @@ fn rounded(value: f64, kind: Type) -> openmetrics::Value {
 
 /// A metric: name, help, type, and its value of a backend or of the balancer.
 type Figure<S> = (&'static str, &'static str, Type, fn(&S) -> f64);
+
+/// Counters of a limit of rates.
+type LimitFigure = (&'static str, &'static str, fn(&LimitRow) -> u64);
+
+const OF_LIMITS: &[LimitFigure] = &[
+    ("limit_passed", "Requests or handshakes that a limit counted and let pass", |row| row.passed),
+    ("limit_refused", "Requests or handshakes beyond a limit; with dry_run they pass", |row| {
+        row.refused
+    }),
+    (
+        "limit_keys_forgotten",
+        "Keys that a limit forgot before their time, since its memory was full",
+        |row| row.forgotten_keys,
+    ),
+];
 
 const OF_BACKENDS: &[Figure<Row>] = &[
     ("backend_weight", "Weight: its share of the load", Type::Gauge, |row| row.weight.into()),

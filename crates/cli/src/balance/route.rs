@@ -117,6 +117,9 @@ fn in_words(explanation: &Explanation) -> String {
     line("site", &or_none(&explanation.site));
     line("route", &or_none(&explanation.route));
     line("pool", &or_none(&explanation.pool));
+    for limit in &explanation.limits {
+        line("limit", limit);
+    }
     if let Some(status) = explanation.status {
         line("answer", &format!("{status}: {}", explanation.reason));
     }

@@ -12,6 +12,7 @@ use super::{ControlCore, KnownPool};
 use crate::backend::State;
 use crate::config::{BackendConfig, BackendSide, Config, MAX_BACKENDS, NamedBackend};
 use crate::control::error::Error;
+use crate::limit::RateLimits;
 use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::registry::{DesiredState, Entry, PoolRules};
 use crate::settings::Removed;
@@ -184,13 +185,16 @@ impl ControlCore {
                 || self.register != config.register
                 || self.lookup_interval != config.lookup_interval
                 || self.sites.0 != config.sites
+                || self.limits.0 != config.limits
                 || rules(&self.pools) != rules(&pools)
                 || self.security != (config.tls.clone(), config.backend_tls.clone()),
             ..Changes::default()
         };
         // Which pools there are also depends on the rest.
+        let limits = RateLimits::new(&config.limits, &self.limits.1);
         let sites = config.compiled_sites().unwrap_or_default();
         self.sites = (config.sites, sites);
+        self.limits = (config.limits, limits);
         self.settings = config.settings;
         self.pools = pools;
         self.register = config.register;

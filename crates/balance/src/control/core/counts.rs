@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ControlCore;
 use crate::backend::CarriedTotals;
+use crate::limit::LimitRow;
 use crate::pool::DEFAULT_POOL;
 use crate::report::Metrics;
 use crate::status::{Status, TlsStatus};
@@ -21,6 +22,7 @@ pub struct CarriedCounts {
     /// Backends of other pools, by the names of these.
     pools: Vec<(String, SocketAddr, CarriedTotals)>,
     panics: u64,
+    limits: Vec<LimitRow>,
     tls: CarriedTls,
 }
 
@@ -40,6 +42,11 @@ impl CarriedCounts {
     pub(crate) fn add_to(&self, status: &mut Status) {
         status.metrics += self.metrics;
         status.panics += self.panics;
+        for row in &mut status.limits {
+            if let Some(before) = self.limits.iter().find(|before| before.name == row.name) {
+                row.count_on(before);
+            }
+        }
         let Some(tls) = &mut status.tls else { return };
         tls.full += self.tls.full;
         tls.resumed += self.tls.resumed;
@@ -71,6 +78,7 @@ impl ControlCore {
             backends,
             pools,
             panics: status.panics,
+            limits: status.limits.clone(),
             tls: status.tls.as_ref().map(carried_tls).unwrap_or_default(),
         }
     }

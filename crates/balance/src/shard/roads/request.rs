@@ -380,9 +380,8 @@ impl BalanceParts {
                                         && !self.tunnels.is_ending(),
                                     ..ReplyTo::request(&request, self.time.date())
                                 };
-                                let continues = answer.response().keeps_alive(&to);
                                 let mut text = Vec::new();
-                                answer.response().encode(&to, &mut text);
+                                let continues = answer.encode(&to, &mut text);
                                 Next::Answer(answer, text, continues)
                             }
                         }

@@ -1,15 +1,20 @@
 //! The start of a request, once its head was read: an answer of the balancer's own, or the exchange
 //! with the text for a backend.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use throng_http::{MISDIRECTED, Response};
+use throng_http::{MISDIRECTED, ReplyTo, Response, Status};
 use throng_io::Instant;
 use throng_proto::http1::Request;
+use throng_proto::ws::handshake::{self, Key};
+use throng_proto::ws::{CloseCode, encode_close};
 
 use crate::access::Subject;
+use crate::configuration::Configuration;
 use crate::forward;
+use crate::limit::{BeyondLimit, Counted, RateLimits, Refusal};
 use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::RequestLog;
 use crate::shard::rules::BalanceRules;
@@ -22,9 +27,11 @@ const LOOPED: &str = "this request has come through this balancer before: a back
 pub(super) struct OwnAnswer {
     response: Response,
     /// For the log.
-    reason: &'static str,
+    reason: Cow<'static, str>,
     /// The request's entry, if the log wants it.
     entry: Option<Box<LogEntry>>,
+    /// In place of the response: a handshake that is accepted, and a Close frame.
+    closing: Option<Vec<u8>>,
 }
 
 impl OwnAnswer {
@@ -32,9 +39,19 @@ impl OwnAnswer {
         &self.response
     }
 
+    /// Appends it. Returns whether the connection goes on.
+    pub(super) fn encode(&self, to: &ReplyTo<'_>, out: &mut Vec<u8>) -> bool {
+        if let Some(text) = &self.closing {
+            out.extend_from_slice(text);
+            return false;
+        }
+        self.response.encode(to, out);
+        self.response.keeps_alive(to)
+    }
+
     /// Returns the reason for the log.
-    pub(super) fn reason(&self) -> &'static str {
-        self.reason
+    pub(super) fn reason(&self) -> &str {
+        &self.reason
     }
 
     /// Returns the request's entry for the log, if the log wants it.
@@ -68,7 +85,8 @@ pub(super) fn own_answer(
             (response, if origin.is_secure() { MISDIRECTED } else { "the client uses no TLS" })
         }
     };
-    Some(OwnAnswer { response: response.closing(), reason, entry: None })
+    let response = response.closing();
+    Some(OwnAnswer { response, reason: reason.into(), entry: None, closing: None })
 }
 
 /// Builds the exchange of a request: its relevant properties and the text for its backend.
@@ -95,11 +113,17 @@ pub(super) fn begin_exchange(
     };
     let subject = Subject { client: Some(client), ..origin.subject() };
     let mut names = None;
-    if let Some(sites) = &rules.configuration().sites {
-        let of = Variables { request, is_secure };
-        names = Some(route(sites, of, client, scratch).map_err(|(names, response, reason)| {
-            let entry = log.begin(request, subject, (names, None), now);
-            Unserved::Answered(Box::new(OwnAnswer { response, reason, entry }))
+    if let Configuration { sites: Some(sites), limits, .. } = &**rules.configuration() {
+        let of = Asking {
+            of: Variables { request, is_secure },
+            client,
+            key: asked.key(),
+            certificate: origin.certificate(),
+            now,
+        };
+        names = Some(route((sites, limits), of, scratch).map_err(|(names, mut answer)| {
+            answer.entry = log.begin(request, subject, (names, None), now);
+            Unserved::Answered(answer)
         })?);
     }
     let pools = &rules.configuration().pools;
@@ -136,23 +160,72 @@ pub(super) fn begin_exchange(
     Ok(Exchange::new(facts, head, host_at, entry, now))
 }
 
-/// The names for the log, the answer and the reason of a request that the balancer answers.
-type Unforwarded<'s> = (Option<&'s Arc<RuleNames>>, Response, &'static str);
+/// A request whose route is looked up.
+struct Asking<'r> {
+    of: Variables<'r>,
+    /// The client, past trusted proxies.
+    client: IpAddr,
+    /// The key of a handshake.
+    key: Option<&'r Key>,
+    certificate: Option<&'r [u8]>,
+    now: Instant,
+}
+
+/// The names for the log and the answer of a request that the balancer answers.
+type Unforwarded<'s> = (Option<&'s Arc<RuleNames>>, Box<OwnAnswer>);
 
 /// Returns the names of the route of a request that a pool answers.
 fn route<'s>(
-    sites: &'s Sites,
-    of: Variables<'_>,
-    client: IpAddr,
+    (sites, limits): (&'s Sites, &RateLimits),
+    asking: Asking<'_>,
     scratch: &mut Vec<u8>,
 ) -> Result<&'s Arc<RuleNames>, Unforwarded<'s>> {
-    match sites.find(of.request, client, scratch) {
-        Ok(rule) => match rule.answer(of) {
-            None => Ok(&rule.names),
-            Some((response, reason)) => Err((Some(&rule.names), response, reason)),
-        },
+    let answered = |response, reason: &'static str| {
+        Box::new(OwnAnswer { response, reason: reason.into(), entry: None, closing: None })
+    };
+    let rule = match sites.find(asking.of.request, asking.client, scratch) {
+        Ok(rule) => rule,
         Err(Unrouted { status, reason, names }) => {
-            Err((names, Response::error(status, reason), reason))
+            return Err((names, answered(Response::error(status, reason), reason)));
+        }
+    };
+    for limit in rule.limits.iter().filter_map(|at| limits.at(*at)) {
+        let Asking { of, client, certificate, now, .. } = asking;
+        let counted = Counted { request: of.request, client, names: &rule.names, certificate, now };
+        if let Err(refused) = limit.check(counted) {
+            return Err((Some(&rule.names), Box::new(refuse(&refused, &asking))));
         }
     }
+    match rule.answer(asking.of) {
+        None => Ok(&rule.names),
+        Some((response, reason)) => Err((Some(&rule.names), answered(response, reason))),
+    }
+}
+
+/// Returns the answer to a request that is beyond a limit.
+#[cold]
+fn refuse(refused: &BeyondLimit<'_>, asking: &Asking<'_>) -> OwnAnswer {
+    let limit = refused.limit;
+    let seconds = refused.retry_after.as_secs_f64().ceil().max(1.0) as u64;
+    let closing = match asking.key {
+        Some(key) if limit.refuse == Refusal::Close => {
+            let mut text = Vec::new();
+            // A browser fails a handshake that chooses none of the subprotocols it has offered.
+            let offered = asking.of.request.values("sec-websocket-protocol");
+            let first = handshake::list(offered).next();
+            let accepted = handshake::encode_response(&key.accept(), first, &mut text).is_ok();
+            let why = format!("retry in {seconds} s");
+            encode_close(CloseCode::TRY_AGAIN_LATER.into(), &why, None, &mut text);
+            accepted.then_some(text)
+        }
+        _ => None,
+    };
+    let reason = format!("beyond {}", limit.in_words());
+    let response = Response::error(Status::new(limit.status), "too many requests");
+    // A number is a valid header.
+    let response = match response.header("Retry-After", seconds.to_string()) {
+        Ok(response) => response,
+        Err(_) => Response::error(Status::new(limit.status), "too many requests"),
+    };
+    OwnAnswer { response, reason: reason.into(), entry: None, closing }
 }

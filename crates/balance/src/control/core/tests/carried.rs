@@ -1,5 +1,7 @@
 //! State that a successor of the process goes on with.
 
+use crate::limit::LimitRow;
+
 use super::*;
 
 fn successor(before: &ControlCore, ports: &[u16], more: &str) -> ControlCore {
@@ -71,6 +73,8 @@ fn a_successor_counts_on_and_a_drain_counts_from_its_own_beginning() {
     let mut status = crate::status::Status { panics: 2, ..Default::default() };
     status.metrics.accepted = 7;
     status.metrics.tunnels = 4;
+    let limit = |name: &str, refused| LimitRow { name: name.into(), refused, ..Default::default() };
+    status.limits = vec![limit("dial", 2), limit("gone", 1)];
     let counts = serde_json::to_string(&before.counts(&status)).unwrap();
     let counts: crate::CarriedCounts = serde_json::from_str(&counts).unwrap();
     after.count_on(&counts);
@@ -79,7 +83,9 @@ fn a_successor_counts_on_and_a_drain_counts_from_its_own_beginning() {
     assert_eq!(after.entries[0].drain.unwrap().closed_before, 5);
     let mut status = crate::status::Status { panics: 1, ..Default::default() };
     (status.metrics.accepted, status.metrics.tunnels) = (1, 1);
+    status.limits = vec![limit("new", 1), limit("dial", 3)];
     counts.add_to(&mut status);
+    assert_eq!(status.limits, [limit("new", 1), limit("dial", 5)]);
     let sums = (status.panics, status.metrics.accepted, status.metrics.tunnels);
     assert_eq!(sums, (3, 8, 1), "what is open now is not added");
 }

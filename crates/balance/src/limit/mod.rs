@@ -1,0 +1,213 @@
+//! Limits of rates: how many requests or handshakes of a key pass in a time.
+//!
+//! A limit has one table of keys for all shards, which a reload keeps as long as its key stays the
+//! same.
+
+mod config;
+mod table;
+
+use std::borrow::Cow;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use siphasher::sip::SipHasher13;
+use throng_http::percent;
+use throng_io::Instant;
+use throng_proto::http1::Request;
+
+pub use config::{LimitConfig, LimitKey, LimitedEvent, Refusal};
+use table::{Pace, RateTable};
+
+use crate::cookie::cookie_value;
+use crate::site::RuleNames;
+
+/// The most limits.
+pub(crate) const MAX_LIMITS: usize = 1_000;
+
+/// All limits, in the order of the file.
+#[derive(Clone, Debug, Default)]
+pub struct RateLimits(Arc<[Arc<RateLimit>]>);
+
+/// A limit in force.
+#[derive(Debug)]
+pub(crate) struct RateLimit {
+    config: LimitConfig,
+    pace: Pace,
+    state: Arc<LimitState>,
+}
+
+/// The part of a limit that outlives a reload.
+#[derive(Debug)]
+struct LimitState {
+    /// Made by the first request, so that a check of the configuration takes no memory.
+    table: OnceLock<RateTable>,
+    /// Hashes of keys depend on it: clients cannot choose keys that share an entry.
+    secret: (u64, u64),
+    passed: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// The request that a limit counts.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted<'r> {
+    pub(crate) request: &'r Request<'r>,
+    /// The client, past trusted proxies.
+    pub(crate) client: IpAddr,
+    pub(crate) names: &'r RuleNames,
+    /// The client's certificate.
+    pub(crate) certificate: Option<&'r [u8]>,
+    pub(crate) now: Instant,
+}
+
+/// A request that a limit refuses.
+#[derive(Debug)]
+pub(crate) struct BeyondLimit<'l> {
+    pub(crate) limit: &'l LimitConfig,
+    /// When the next one may come, with up to half of the time more: clients that were refused
+    /// together do not come back together.
+    pub(crate) retry_after: Duration,
+}
+
+/// A limit in [`Status`](crate::Status).
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default)]
+pub struct LimitRow {
+    /// Its name.
+    pub name: String,
+    /// Requests or handshakes that it has counted and let pass.
+    pub passed: u64,
+    /// Those that it has refused, or would have refused if it only counts.
+    pub refused: u64,
+    /// Keys that it has forgotten before their time, since its memory was full.
+    pub forgotten_keys: u64,
+}
+
+impl LimitRow {
+    /// Adds the counts of a predecessor.
+    pub(crate) fn count_on(&mut self, before: &Self) {
+        self.passed += before.passed;
+        self.refused += before.refused;
+        self.forgotten_keys += before.forgotten_keys;
+    }
+}
+
+impl RateLimits {
+    /// Puts limits into force, which were checked. Those of `before` with the same name, key and
+    /// memory go on.
+    pub(crate) fn new(configured: &[LimitConfig], before: &Self) -> Self {
+        let limit = |config: &LimitConfig| {
+            let goes_on = |limit: &&Arc<RateLimit>| limit.config.counts_like(config);
+            let state = match before.0.iter().find(goes_on) {
+                Some(limit) => Arc::clone(&limit.state),
+                None => Arc::new(LimitState::new()),
+            };
+            Arc::new(RateLimit { pace: config.pace(), config: config.clone(), state })
+        };
+        Self(configured.iter().map(limit).collect())
+    }
+
+    /// Returns the limit at an index of the file's list.
+    pub(crate) fn at(&self, index: u16) -> Option<&RateLimit> {
+        self.0.get(usize::from(index)).map(|limit| &**limit)
+    }
+
+    pub(crate) fn rows(&self) -> Vec<LimitRow> {
+        let row = |limit: &Arc<RateLimit>| LimitRow {
+            name: limit.config.name.clone(),
+            passed: limit.state.passed.load(Relaxed),
+            refused: limit.state.refused.load(Relaxed),
+            forgotten_keys: limit.state.table.get().map_or(0, RateTable::forgotten),
+        };
+        self.0.iter().map(row).collect()
+    }
+}
+
+impl LimitState {
+    fn new() -> Self {
+        let drawn = RandomState::new();
+        Self {
+            table: OnceLock::new(),
+            secret: (drawn.hash_one(0), drawn.hash_one(1)),
+            passed: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
+    }
+}
+
+impl RateLimit {
+    /// Counts a request, if it is one of those that the limit is for.
+    ///
+    /// # Errors
+    /// There are too many of its key.
+    pub(crate) fn check(&self, counted: Counted<'_>) -> Result<(), BeyondLimit<'_>> {
+        let config = &self.config;
+        if config.on == LimitedEvent::Handshakes && !counted.request.wants_websocket() {
+            return Ok(());
+        }
+        let state = &self.state;
+        let now = counted.now.0 / 1_000;
+        let key = self.key(counted);
+        let table = state.table.get_or_init(|| RateTable::new(config.memory));
+        let Err(wait) = table.take(key, now, self.pace) else {
+            state.passed.fetch_add(1, Relaxed);
+            return Ok(());
+        };
+        state.refused.fetch_add(1, Relaxed);
+        if config.dry_run {
+            return Ok(());
+        }
+        let more = wait / 2048 * ((key.rotate_left(32) ^ now) % 1024);
+        Err(BeyondLimit { limit: config, retry_after: Duration::from_micros(wait + more) })
+    }
+
+    /// Returns the hash of a request's key.
+    fn key(&self, counted: Counted<'_>) -> u64 {
+        let Counted { request, client, names, certificate, .. } = counted;
+        let (one, other) = self.state.secret;
+        let mut hasher = SipHasher13::new_with_keys(one, other);
+        let mut add = |part: &[u8]| {
+            hasher.write_usize(part.len());
+            hasher.write(part);
+        };
+        for key in &self.config.key {
+            let value: Option<Cow<'_, [u8]>> = match key {
+                LimitKey::Address => None,
+                LimitKey::Site => {
+                    add(names.site.as_bytes());
+                    continue;
+                }
+                LimitKey::Route => {
+                    add(names.site.as_bytes());
+                    add(names.route.as_bytes());
+                    continue;
+                }
+                LimitKey::Host => {
+                    let host = request.host().unwrap_or_default();
+                    add(host.to_ascii_lowercase().as_bytes());
+                    continue;
+                }
+                LimitKey::Certificate => certificate.map(Cow::Borrowed),
+                LimitKey::Header(name) => request.lines().all_bytes(name).next().map(Cow::Borrowed),
+                LimitKey::Cookie(name) => cookie_value(request, name).map(Cow::Borrowed),
+                LimitKey::Query(name) => {
+                    let value = request.query().and_then(|it| percent::query_value(it, name));
+                    value.map(|value| Cow::Owned(value.as_bytes().to_vec()))
+                }
+            };
+            match value.filter(|value| !value.is_empty()) {
+                Some(value) => add(&value),
+                // Leaving it out is no way around the limit.
+                None => match client.to_canonical() {
+                    IpAddr::V4(ip) => add(&ip.octets()),
+                    // A client has a whole network of 64 bits.
+                    IpAddr::V6(ip) => add(&ip.octets()[..8]),
+                },
+            }
+        }
+        hasher.finish()
+    }
+}
