@@ -87,7 +87,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "wine",
-        about: "tests of seven crates, and throng.exe serve, for Windows under Wine",
+        about: "tests of eight crates, and throng.exe serve, for Windows under Wine",
         run: wine::run,
         prepare: Some(wine::prepare),
         night: true,

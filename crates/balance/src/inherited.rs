@@ -16,7 +16,12 @@ impl InheritedSockets {
             return Ok(Self::of_tcp(held.inherited()?));
         }
         let announced = match inherited_addresses() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self(Vec::new())),
+            // None were passed on, or the system passes on none.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Unsupported) =>
+            {
+                return Ok(Self(Vec::new()));
+            }
             announced => announced?,
         };
         for (_, address) in announced {
