@@ -33,13 +33,16 @@ pub(super) static LIMITS: Records = Records {
             "key",
             Kind::List(&Kind::Text("a part of the key such as \"address\"")),
             "address",
-            "what is counted together: address (of the client, past trusted proxies; an IPv6 network of 64 bits), site, route, host, certificate, header:NAME, cookie:NAME, query:NAME; without the header and so on, the address",
+            "what is counted together: address (of the client, past trusted proxies; an IPv6 \
+             network of 64 bits), site, route, host, certificate, header:NAME, cookie:NAME, \
+             query:NAME; without the header and so on, the address",
         ),
         Key::new(
             "refuse",
             Kind::Word(&["status", "close"]),
             "status",
-            "close = accept a WebSocket and close it with 1013, since browsers hide the status of a failed handshake",
+            "close = accept a WebSocket and close it with 1013, since browsers hide the status of \
+             a failed handshake",
         ),
         Key::new("status", Kind::count(400, 599), "429", "status of a refusal"),
         Key::new("dry_run", Kind::Switch, "false", "only count, and refuse nothing"),
@@ -98,9 +101,9 @@ mod tests {
         let table = "[[limit]]\nname = \"dial\"\nrate = \"600/m\"\nburst = 20\n\
                      on = \"handshakes\"\nkey = [\"site\", \"cookie:id\"]\nrefuse = \"close\"\n\
                      status = 503\ndry_run = true\nmemory = \"64KiB\"\n";
-        let list = "limits = [{ name = \"dial\", rate = \"600/m\", burst = 20, on = \"handshakes\", \
-                    key = [\"site\", \"cookie:id\"], refuse = \"close\", status = 503, \
-                    dry_run = true, memory = \"64KiB\" }]\n";
+        let list = "limits = [{ name = \"dial\", rate = \"600/m\", burst = 20, \
+                    on = \"handshakes\", key = [\"site\", \"cookie:id\"], refuse = \"close\", \
+                    status = 503, dry_run = true, memory = \"64KiB\" }]\n";
         let expected = LimitConfig {
             name: "dial".to_owned(),
             on: LimitedEvent::Handshakes,

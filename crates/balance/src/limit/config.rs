@@ -25,8 +25,8 @@ pub struct LimitConfig {
     pub key: Vec<LimitKey>,
     /// The events of a key that pass.
     pub rate: Rate,
-    /// The events that may come at once beyond the first one. Default: those of one second, and at
-    /// least one.
+    /// The events that may come at once beyond the first one. Default: as many as pass in a second,
+    /// and at least one.
     pub burst: Option<u64>,
     /// The form of a refusal.
     pub refuse: Refusal,

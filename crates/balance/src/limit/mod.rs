@@ -23,7 +23,6 @@ pub use config::{LimitConfig, LimitKey, LimitedEvent, Refusal};
 use table::{Pace, RateTable};
 
 use crate::cookie::cookie_value;
-use crate::site::RuleNames;
 
 /// The most limits.
 pub(crate) const MAX_LIMITS: usize = 1_000;
@@ -57,7 +56,8 @@ pub(crate) struct Counted<'r> {
     pub(crate) request: &'r Request<'r>,
     /// The client, past trusted proxies.
     pub(crate) client: IpAddr,
-    pub(crate) names: &'r RuleNames,
+    pub(crate) site: &'r str,
+    pub(crate) route: &'r str,
     /// The client's certificate.
     pub(crate) certificate: Option<&'r [u8]>,
     pub(crate) now: Instant,
@@ -80,7 +80,7 @@ pub struct LimitRow {
     pub name: String,
     /// Requests or handshakes that it has counted and let pass.
     pub passed: u64,
-    /// Those that it has refused, or would have refused if it only counts.
+    /// Requests or handshakes that it has refused, or would have refused if it only counts.
     pub refused: u64,
     /// Keys that it has forgotten before their time, since its memory was full.
     pub forgotten_keys: u64,
@@ -96,8 +96,8 @@ impl LimitRow {
 }
 
 impl RateLimits {
-    /// Puts limits into force, which were checked. Those of `before` with the same name, key and
-    /// memory go on.
+    /// Puts limits into force, which were checked. The counts of `before` go on for limits with the
+    /// same name, key and memory.
     pub(crate) fn new(configured: &[LimitConfig], before: &Self) -> Self {
         let limit = |config: &LimitConfig| {
             let goes_on = |limit: &&Arc<RateLimit>| limit.config.counts_like(config);
@@ -166,7 +166,7 @@ impl RateLimit {
 
     /// Returns the hash of a request's key.
     fn key(&self, counted: Counted<'_>) -> u64 {
-        let Counted { request, client, names, certificate, .. } = counted;
+        let Counted { request, client, site, route, certificate, .. } = counted;
         let (one, other) = self.state.secret;
         let mut hasher = SipHasher13::new_with_keys(one, other);
         let mut add = |part: &[u8]| {
@@ -177,12 +177,12 @@ impl RateLimit {
             let value: Option<Cow<'_, [u8]>> = match key {
                 LimitKey::Address => None,
                 LimitKey::Site => {
-                    add(names.site.as_bytes());
+                    add(site.as_bytes());
                     continue;
                 }
                 LimitKey::Route => {
-                    add(names.site.as_bytes());
-                    add(names.route.as_bytes());
+                    add(site.as_bytes());
+                    add(route.as_bytes());
                     continue;
                 }
                 LimitKey::Host => {
@@ -200,7 +200,7 @@ impl RateLimit {
             };
             match value.filter(|value| !value.is_empty()) {
                 Some(value) => add(&value),
-                // Leaving it out is no way around the limit.
+                // Who leaves it out does not get around the limit.
                 None => match client.to_canonical() {
                     IpAddr::V4(ip) => add(&ip.octets()),
                     // A client has a whole network of 64 bits.

@@ -2,8 +2,8 @@
 //!
 //! The algorithm is GCRA, the virtual scheduling of
 //! [ITU-T I.371](https://www.itu.int/rec/T-REC-I.371): of a key only one time is kept, at which all
-//! that it has taken is paid for. A key whose time is past equals one that was never seen, so its
-//! entry is free. All shards share a table without a lock.
+//! that it has taken is paid for. A key whose time is past equals a new key, so its entry is
+//! free. All shards share a table without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -13,10 +13,10 @@ const WAYS: usize = 8;
 /// Bytes of a set.
 const SET: usize = size_of::<Set>();
 
-/// Attempts to find or claim an entry while other shards claim those of the set.
+/// Attempts to find or claim an entry while other shards change the set.
 const ATTEMPTS: usize = 16;
 
-/// Bits of [`Entry::due`] that repeat those of the key.
+/// Bits of [`RateEntry::due`] that repeat bits of the key.
 const CHECK: u64 = 0xFFFF;
 
 /// The rate of a limit, in microseconds.
@@ -24,7 +24,7 @@ const CHECK: u64 = 0xFFFF;
 pub(super) struct Pace {
     /// The time that an event costs.
     pub(super) step: u64,
-    /// The time that a key may be ahead: that of the events of a burst.
+    /// The time that a key may be ahead: the cost of a burst.
     pub(super) slack: u64,
 }
 
@@ -38,12 +38,12 @@ pub(super) struct RateTable {
 
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Set([Entry; WAYS]);
+struct Set([RateEntry; WAYS]);
 
 /// A key and its time. Both words have bits of the key: if these differ, another shard is changing
 /// the entry.
 #[derive(Debug, Default)]
-struct Entry {
+struct RateEntry {
     /// The time at which the key has paid, in microseconds: the upper 48 bits, for eight years.
     due: AtomicU64,
     /// The key; 0 if there is none.
@@ -96,8 +96,8 @@ impl RateTable {
             self.forgotten.fetch_add(1, SeqCst);
         }
         entry.key.store(key, SeqCst);
-        // Another shard may have claimed one for the key meanwhile. Of two that do so at once, at
-        // least one sees the other.
+        // Another shard may also have claimed an entry for the key. Of two shards that do so at
+        // once, at least one sees the entry of the other.
         let is_twice = (0..WAYS).any(|other| other != at && set.0[other].is_of(key));
         if is_twice && entry.due.compare_exchange(new, 0, SeqCst, SeqCst).is_ok() {
             let _ = entry.key.compare_exchange(key, 0, SeqCst, SeqCst);
@@ -106,12 +106,12 @@ impl RateTable {
 }
 
 impl Set {
-    fn find(&self, key: u64) -> Option<&Entry> {
+    fn find(&self, key: u64) -> Option<&RateEntry> {
         self.0.iter().find(|entry| entry.is_of(key))
     }
 }
 
-impl Entry {
+impl RateEntry {
     fn is_of(&self, key: u64) -> bool {
         self.key.load(SeqCst) == key && self.due.load(SeqCst) & CHECK == key & CHECK
     }

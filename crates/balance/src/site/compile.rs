@@ -37,7 +37,7 @@ struct Compiler<'p> {
 }
 
 impl Sites {
-    /// Compiles sites. `pools`: the names of the pools; `limits`: those of the limits;
+    /// Compiles sites. `pools`: the names of the pools; `limits`: the names of the limits;
     /// `has_backends`: one of the pools, `default`, has the top-level backends, which also serve
     /// all hosts without a site.
     ///

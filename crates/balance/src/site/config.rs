@@ -41,7 +41,7 @@ pub struct RouteConfig {
     pub action: Option<RouteAction>,
     /// The treatment of ambiguous paths. Default: the site's.
     pub paths: Option<Paths>,
-    /// The names of limits of its requests, besides those of its site.
+    /// The names of limits of its requests, besides the limits of its site.
     pub limits: Vec<String>,
 }
 

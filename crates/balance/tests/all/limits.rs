@@ -40,7 +40,7 @@ fn requests_beyond_a_rate_get_429_and_the_time_to_come_again() {
     let after: u64 = after.parse().unwrap();
     // Up to half of the hour more, so that clients do not come back together.
     assert!((3500..=5400).contains(&after), "{after}");
-    // Another connection of the client is no way around it.
+    // Another connection of the client has the same limit.
     assert_eq!(status(&mut running.connect(), ""), "429");
     running.until_logged("429 /x * - - beyond the limit l of 1/h");
     let row = row(&running);
@@ -141,7 +141,7 @@ fn a_reload_keeps_what_a_limit_has_counted() {
     apply("rate = \"1/h\"\nburst = 2\ndry_run = true");
     eventually("it only counts", || status(&mut client, "") == "200");
     assert!(row(&running).refused > 2);
-    // Another key begins anew.
+    // The counts of another key begin again.
     apply("rate = \"1/h\"\nburst = 2\nkey = \"site\"");
     eventually("its counters begin at zero", || {
         status(&mut client, "");

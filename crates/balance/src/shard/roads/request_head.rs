@@ -191,7 +191,8 @@ fn route<'s>(
     };
     for limit in rule.limits.iter().filter_map(|at| limits.at(*at)) {
         let Asking { of, client, certificate, now, .. } = asking;
-        let counted = Counted { request: of.request, client, names: &rule.names, certificate, now };
+        let (site, route) = (&*rule.names.site, &*rule.names.route);
+        let counted = Counted { request: of.request, client, site, route, certificate, now };
         if let Err(refused) = limit.check(counted) {
             return Err((Some(&rule.names), Box::new(refuse(&refused, &asking))));
         }
