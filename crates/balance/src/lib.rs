@@ -82,7 +82,7 @@ pub use settings::{
 pub use shards::{Launch, OnBound, Shards};
 pub use site::{
     Explanation, Matchers, OtherRoute, Paths, Reading, RedirectTarget, RouteAction, RouteConfig,
-    SiteConfig, Sites, Template, ValuePattern,
+    SiteConfig, Sites, SplitBy, SplitConfig, SplitShare, Template, ValuePattern,
 };
 pub use slow_start::share_at;
 pub use status::{

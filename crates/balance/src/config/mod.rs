@@ -408,7 +408,8 @@ impl Config {
         let client = forward::client_address(request, peer, &self.settings.trusted_proxies);
         match self.compiled_sites() {
             Ok(Some(sites)) => {
-                sites.explain(Variables { request, is_secure }, client, &self.limits)
+                let with = (&*self.limits, &self.settings.cookie_key);
+                sites.explain(Variables { request, is_secure }, client, with)
             }
             _ => Explanation { pool: Some(DEFAULT_POOL.to_owned()), ..Explanation::default() },
         }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use throng_config::{Defaults, Draft, Key, Kind, Record, Records};
 
-use crate::site::{Matchers, RouteAction, RouteConfig, SiteConfig, Template, ValuePattern};
+use crate::site::{
+    Matchers, RouteAction, RouteConfig, SiteConfig, SplitConfig, Template, ValuePattern,
+};
 
 /// The action of a request, of sites and routes alike.
 const POOL: Key = Key::new(
@@ -13,6 +15,13 @@ const POOL: Key = Key::new(
     Kind::Text("the name of a pool such as \"default\""),
     "",
     "pool whose backends answer",
+);
+const SPLIT_BY: Key = Key::new(
+    "split_by",
+    Kind::Text("a source such as \"client\""),
+    "random",
+    "what splits: random (each request), client (its address), header:NAME, cookie:NAME, \
+     query:NAME; without the header and so on, the address",
 );
 const REDIRECT_TO: Key = Key::new(
     "redirect.to",
@@ -53,6 +62,8 @@ pub(super) static SITES: Records = Records {
         ),
         Key::new("name", NAME, "", "its name in the log; if not set, its first host"),
         POOL,
+        split_key(),
+        SPLIT_BY,
         REDIRECT_TO,
         REDIRECT_STATUS,
         RESPOND_STATUS,
@@ -112,6 +123,8 @@ static ROUTES: Records = Records {
             "networks of its clients; if empty, all",
         ),
         POOL,
+        split_key(),
+        SPLIT_BY,
         REDIRECT_TO,
         REDIRECT_STATUS,
         RESPOND_STATUS,
@@ -123,6 +136,24 @@ static ROUTES: Records = Records {
     parse: None,
     defaults: Defaults::new(),
     example: "a table such as { path = \"/ws\", pool = \"default\" }",
+};
+
+/// Returns the key of a split. A constant cannot name the tables.
+const fn split_key() -> Key {
+    let help = "pools whose backends answer, each for a part of the clients by its weight";
+    Key::new("split", Kind::Records(&SHARES), "", help)
+}
+
+static SHARES: Records = Records {
+    alias: None,
+    fields: &[
+        POOL,
+        Key::new("weight", Kind::COUNT, "1", "its part; 0 = no client; at most 65536 in all"),
+    ],
+    is_first_required: true,
+    parse: None,
+    defaults: Defaults::new(),
+    example: "a table such as { pool = \"default\", weight = 95 }",
 };
 
 /// Reads all sites.
@@ -164,11 +195,20 @@ fn route(record: &Record<'_>) -> RouteConfig {
 
 /// Reads what happens to the requests of a site or route.
 fn action(record: &Record<'_>) -> Option<RouteAction> {
-    let is_there = ["pool", "redirect", "respond"].map(|name| record.has_section(name));
+    let names = ["pool", "split", "redirect", "respond"];
+    let is_there = names.map(|name| record.has_section(name));
+    if record.is_set("split_by") && !record.has_section("split") {
+        record.wrong_field("split_by", "it is for split: add split, or drop it");
+    }
     let status = |field| u16::try_from(record.get::<u32>(field)).unwrap_or(u16::MAX);
     match is_there {
-        [true, false, false] => Some(RouteAction::Pool(record.get("pool"))),
-        [false, true, false] => {
+        [true, false, false, false] => Some(RouteAction::Pool(record.get("pool"))),
+        [false, true, false, false] => {
+            let share = |share: Record<'_>| (share.get("pool"), share.get("weight"));
+            let shares = record.records("split").into_iter().map(share).collect();
+            Some(RouteAction::Split(SplitConfig { shares, by: record.parse("split_by")? }))
+        }
+        [false, false, true, false] => {
             if !record.is_set("redirect.to") {
                 let remedy = "its target is missing: add to = \"https://${host}${uri}\"";
                 record.wrong_field("redirect", remedy);
@@ -176,14 +216,14 @@ fn action(record: &Record<'_>) -> Option<RouteAction> {
             let to = record.parse("redirect.to")?;
             Some(RouteAction::Redirect { to, status: status("redirect.status") })
         }
-        [false, false, true] => {
+        [false, false, false, true] => {
             let text: Option<Template> = record.parse("respond.text");
             let text = text.unwrap_or_default();
             Some(RouteAction::Respond { status: status("respond.status"), text })
         }
-        [false, false, false] => None,
+        [false, false, false, false] => None,
         _ => {
-            record.wrong("it has one of pool, redirect and respond: drop the others");
+            record.wrong("it has one of pool, split, redirect and respond: drop the others");
             None
         }
     }
@@ -296,7 +336,34 @@ mod tests {
             ),
             (
                 "[[site]]\nhosts = \"a\"\npool = \"default\"\nredirect.to = \"/\"\n",
-                "it has one of pool, redirect and respond",
+                "it has one of pool, split, redirect and respond",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\nsplit = [{ pool = \"default\" }, { pool = \"b\" }]\n",
+                "sites[0].split[1].pool is \"b\": there is no pool of this name: write one of",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\nsplit = [{ pool = \"default\", weight = 0 }]\n",
+                "sites[0].split is a sum of 0: write weights with a sum of 1 to 65536",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\n[[site.route]]\nsplit = [{ pool = \"default\", weight = \
+                 4294967295 }, { pool = \"default\", weight = 2 }]\n",
+                "sites[0].routes[0].split is a sum of 4294967297: write weights",
+            ),
+            ("[[site]]\nhosts = \"a\"\nsplit = [{ weight = 1 }]\n", "sites[0].split[0]"),
+            ("[[site]]\nhosts = \"a\"\nsplit = []\n", "sites[0].split"),
+            (
+                "[[site]]\nhosts = \"a\"\nsplit = [{ pool = \"default\" }]\nsplit_by = \"ip\"\n",
+                "b.toml:5:12: sites[0].split_by is \"ip\": write random, client, header:NAME",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\nsplit_by = \"client\"\n",
+                "b.toml:4:12: sites[0].split_by is \"client\": it is for split",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\npool = \"default\"\nsplit = [{ pool = \"default\" }]\n",
+                "it has one of pool, split, redirect and respond",
             ),
             (
                 "[[site]]\nhosts = \"a\"\nredirect = { status = 301 }\n",

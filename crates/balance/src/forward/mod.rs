@@ -25,6 +25,7 @@ pub use chunks::{write_chunk, write_last_chunk};
 pub use errors::write_error;
 pub use request::{Hop, Scheme, has_looped, write_request};
 pub use response::{Client, Framing, names_a_body_that_is_not_due, write_response};
+pub(crate) use sticky::hash_value;
 pub use sticky::{Bound, came_by_https, set_cookie, sticky_key};
 pub use throng_http::client_address;
 pub use upgrade::{BadUpgrade, check_upgrade};

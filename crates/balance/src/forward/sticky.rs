@@ -33,7 +33,7 @@ pub fn sticky_key(
     request: &Request<'_>,
     client: IpAddr,
 ) -> Option<Bound> {
-    let hashed = |value: &[u8]| Bound::Hash(key.hash(value).unwrap_or_else(|| hash(value)));
+    let hashed = |value: &[u8]| Bound::Hash(hash_value(key, value));
     match sticky {
         Sticky::None => None,
         Sticky::Cookie(name) => cookies(request)
@@ -85,6 +85,11 @@ fn parse_key(value: &[u8]) -> Option<u64> {
     let is_ours =
         digits.len() == 16 && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     u64::from_str_radix(str::from_utf8(digits).ok().filter(|_| is_ours)?, 16).ok()
+}
+
+/// Returns the number of the client with this value, the same in every process with the secret.
+pub(crate) fn hash_value(key: &CookieKey, value: &[u8]) -> u64 {
+    key.hash(value).unwrap_or_else(|| hash(value))
 }
 
 /// Hashes by FNV-1a followed by a mixer (of MurmurHash3, public domain), because FNV leaves the

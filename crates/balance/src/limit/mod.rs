@@ -138,6 +138,23 @@ impl LimitState {
     }
 }
 
+impl LimitKey {
+    /// Returns the value of a header, cookie or parameter; `None` if it is missing or empty, and
+    /// for other parts of keys.
+    pub(crate) fn value<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
+        let value = match self {
+            Self::Header(name) => request.lines().all_bytes(name).next().map(Cow::Borrowed),
+            Self::Cookie(name) => cookie_value(request, name).map(Cow::Borrowed),
+            Self::Query(name) => {
+                let value = request.query().and_then(|it| percent::query_value(it, name));
+                value.map(|value| Cow::Owned(value.as_bytes().to_vec()))
+            }
+            _ => None,
+        };
+        value.filter(|value| !value.is_empty())
+    }
+}
+
 impl RateLimit {
     /// Counts a request, if it is one of those that the limit is for.
     ///
@@ -191,12 +208,7 @@ impl RateLimit {
                     continue;
                 }
                 LimitKey::Certificate => certificate.map(Cow::Borrowed),
-                LimitKey::Header(name) => request.lines().all_bytes(name).next().map(Cow::Borrowed),
-                LimitKey::Cookie(name) => cookie_value(request, name).map(Cow::Borrowed),
-                LimitKey::Query(name) => {
-                    let value = request.query().and_then(|it| percent::query_value(it, name));
-                    value.map(|value| Cow::Owned(value.as_bytes().to_vec()))
-                }
+                _ => key.value(request),
             };
             match value.filter(|value| !value.is_empty()) {
                 Some(value) => add(&value),

@@ -11,6 +11,7 @@ use crate::pool::DEFAULT_POOL;
 use super::config::{Paths, RouteAction, RouteConfig, SiteConfig};
 use super::hosts::HostMistake;
 use super::matchers::Matchers;
+use super::split::{POINTS, Split, SplitConfig};
 use super::{MAX_ROUTES, MAX_SITES, RuleAction, RuleNames, Site, SiteRule, Sites};
 
 /// A mistake in the sites.
@@ -115,8 +116,8 @@ impl Compiler<'_> {
             self.patterns(&key, route, rules.len() as u32, &mut patterns);
             self.matchers(&key, &route.matchers);
             let Some(action) = route.action.as_ref().or(own_action.as_ref()) else {
-                let remedy = "write what happens to its requests: pool, redirect or respond, here \
-                              or in its site";
+                let remedy = "write what happens to its requests: pool, split, redirect or \
+                              respond, here or in its site";
                 self.add(key, "incomplete", remedy);
                 continue;
             };
@@ -147,12 +148,13 @@ impl Compiler<'_> {
     ) -> SiteRule {
         let action = match action.clone() {
             RouteAction::Pool(pool) => {
-                if !self.pools.contains(&*pool) {
-                    let remedy = self.pool_remedy();
-                    self.add(format!("{key}.pool"), format!("{pool:?}"), remedy);
-                }
+                self.known_pool(format!("{key}.pool"), &pool);
                 names.pool = pool.into();
                 RuleAction::Pool
+            }
+            RouteAction::Split(split) => {
+                self.split(key, &split);
+                RuleAction::Split(Split::new(&split, &names))
             }
             RouteAction::Redirect { to, status } => {
                 let is_one = matches!(status, 301 | 302 | 303 | 307 | 308);
@@ -190,6 +192,27 @@ impl Compiler<'_> {
             }
         }
         limits
+    }
+
+    fn known_pool(&mut self, key: String, pool: &str) {
+        if !self.pools.contains(pool) {
+            let remedy = self.pool_remedy();
+            self.add(key, format!("{pool:?}"), remedy);
+        }
+    }
+
+    fn split(&mut self, key: &str, split: &SplitConfig) {
+        for (at, (pool, _)) in split.shares.iter().enumerate() {
+            self.known_pool(format!("{key}.split[{at}].pool"), pool);
+        }
+        let sum: u64 = split.shares.iter().map(|(_, weight)| u64::from(*weight)).sum();
+        if !(1..=u64::from(POINTS)).contains(&sum) {
+            let remedy = format!(
+                "write weights with a sum of 1 to {POINTS}, for example {{ pool = \"default\", \
+                 weight = 100 }}"
+            );
+            self.add(format!("{key}.split"), format!("a sum of {sum}"), remedy);
+        }
     }
 
     fn pool_remedy(&self) -> String {

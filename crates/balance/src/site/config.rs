@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use super::matchers::Matchers;
+use super::split::SplitConfig;
 use super::template::{RedirectTarget, Template};
 
 /// A site: the hosts of requests, and the routes among them.
@@ -50,6 +51,8 @@ pub struct RouteConfig {
 pub enum RouteAction {
     /// A backend of the pool with this name answers it.
     Pool(String),
+    /// A backend of one of several pools answers it.
+    Split(SplitConfig),
     /// The client is sent elsewhere.
     Redirect {
         /// The target.

@@ -8,8 +8,10 @@ use throng_http::Match;
 use throng_proto::http1::Request;
 
 use super::readings;
+use super::split::{SplitShare, Splitting};
 use super::template::Variables;
 use super::{RuleAction, Site, SiteRule, Sites, Unrouted};
+use crate::cookie::CookieKey;
 use crate::limit::LimitConfig;
 
 /// The route of a request, and why the other routes of its site are not.
@@ -19,8 +21,14 @@ pub struct Explanation {
     pub site: Option<String>,
     /// The route; `None` for the action of the site itself.
     pub route: Option<String>,
-    /// The pool that answers it.
+    /// The pool that answers it; `None` if it is drawn for each request.
     pub pool: Option<String>,
+    /// The source of the point by which a split chooses the pool.
+    pub split_by: Option<String>,
+    /// The client's point; `None` if it is random.
+    pub point: Option<u16>,
+    /// The ranges of points of the pools of a split.
+    pub split: Vec<SplitShare>,
     /// The status of the balancer's own answer.
     pub status: Option<u16>,
     /// The target of a redirection.
@@ -61,7 +69,7 @@ impl Sites {
         &self,
         of: Variables<'_>,
         client: IpAddr,
-        limits: &[LimitConfig],
+        (limits, key): (&[LimitConfig], &CookieKey),
     ) -> Explanation {
         let request = of.request;
         let found = self.find(request, client, &mut Vec::new());
@@ -76,6 +84,7 @@ impl Sites {
                 let limits = rule.limits.iter().filter_map(|at| limits.get(usize::from(*at)));
                 explanation.limits = limits.map(|limit| limit.name.clone()).collect();
                 explanation.choose(rule, of);
+                explanation.split(rule, Splitting { request, client, key });
             }
             Err(Unrouted { status, reason, .. }) => {
                 (explanation.status, explanation.reason) = (Some(status.code()), reason);
@@ -104,6 +113,13 @@ impl Explanation {
         if let RuleAction::Redirect { to, .. } = &rule.action {
             self.location = to.render(of);
         }
+    }
+
+    fn split(&mut self, rule: &SiteRule, of: Splitting<'_>) {
+        let RuleAction::Split(split) = &rule.action else { return };
+        (self.split_by, self.split) = (Some(split.by().to_string()), split.shares());
+        self.point = split.point(of);
+        self.pool = self.point.map(|point| split.at(point).pool.to_string());
     }
 }
 

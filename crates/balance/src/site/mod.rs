@@ -9,6 +9,7 @@ mod explain;
 mod hosts;
 mod matchers;
 mod readings;
+mod split;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use throng_engine::random::Random;
 use throng_http::{Match, Response, Router, Status};
 use throng_proto::http1::Request;
 
@@ -26,6 +28,9 @@ pub use config::{Paths, RouteAction, RouteConfig, SiteConfig};
 pub use explain::{Explanation, OtherRoute, Reading};
 use hosts::Hosts;
 pub use matchers::{Matchers, ValuePattern};
+use split::Split;
+pub(crate) use split::Splitting;
+pub use split::{SplitBy, SplitConfig, SplitShare};
 pub(crate) use template::Variables;
 pub use template::{RedirectTarget, Template};
 
@@ -78,7 +83,7 @@ pub(crate) struct RuleNames {
     pub(crate) site: Arc<str>,
     /// Empty for the site's own rule.
     pub(crate) route: Box<str>,
-    /// Empty if the balancer answers.
+    /// Empty if the balancer answers, and before a split has chosen.
     pub(crate) pool: Box<str>,
 }
 
@@ -87,6 +92,8 @@ pub(crate) struct RuleNames {
 pub(crate) enum RuleAction {
     /// A backend answers.
     Pool,
+    /// A backend of the pool that it chooses answers.
+    Split(Split),
     Redirect {
         to: RedirectTarget,
         status: Status,
@@ -206,11 +213,19 @@ impl Site {
 }
 
 impl SiteRule {
+    /// Returns the names for a request, with its pool.
+    pub(crate) fn choose(&self, of: Splitting<'_>, random: &mut Random) -> &Arc<RuleNames> {
+        match &self.action {
+            RuleAction::Split(split) => split.choose(of, random),
+            _ => &self.names,
+        }
+    }
+
     /// Returns the balancer's own answer and the reason for the log; `None` if a pool answers.
     pub(crate) fn answer(&self, of: Variables<'_>) -> Option<(Response, &'static str)> {
         let no_host = || Response::error(Status::BAD_REQUEST, "this route needs a Host");
         Some(match &self.action {
-            RuleAction::Pool => return None,
+            RuleAction::Pool | RuleAction::Split(_) => return None,
             RuleAction::Redirect { to, status } => {
                 let header = |target| Response::new(*status).header("Location", target).ok();
                 (to.render(of).and_then(header).unwrap_or_else(no_host), "the route redirects")

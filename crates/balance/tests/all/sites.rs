@@ -306,6 +306,61 @@ fn each_route_has_the_backends_of_its_pool() {
     running.until_logged("101 /chat a.example /chat chat");
 }
 
+/// A client stays in its part of a split, and a reload with other weights moves it.
+#[test]
+fn a_split_sends_clients_to_pools_by_their_points() {
+    let pools = [(); 2].map(|()| Scripted::bind());
+    let text = |weights: [u32; 2]| {
+        let [one, other] = pools.each_ref().map(|pool| pool.address);
+        format!(
+            "pools = [{{ name = \"one\", backends = [\"{one}\"] }}, \
+             {{ name = \"other\", backends = [\"{other}\"] }}]\n\
+             [[site]]\nhosts = \"*\"\nsplit_by = \"header:X-User\"\n\
+             split = [{{ pool = \"one\", weight = {} }}, {{ pool = \"other\", weight = {} }}]\n\
+             [[site.route]]\npath = \"/fixed\"\npool = \"other\"\n",
+            weights[0], weights[1]
+        )
+    };
+    let running = Running::start(&text([1, 1]));
+    // Returns whether the pool `other` has it.
+    let ask = |user: usize, path: &str| {
+        let mut client = running.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nX-User: {user}\r\n\r\n").as_bytes());
+        let accepted = || {
+            let one = pools[0].try_accept().map(|peer| (peer, false));
+            one.or_else(|| pools[1].try_accept().map(|peer| (peer, true)))
+        };
+        let (mut server, is_other) = poll("a request at a pool", accepted);
+        server.head();
+        server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        client.answer();
+        is_other
+    };
+    let at = || (0..40).map(|user| ask(user, "/")).collect::<Vec<_>>();
+    let half = at();
+    let count = |of: &[bool]| of.iter().filter(|is_other| **is_other).count();
+    assert!((5..35).contains(&count(&half)), "{half:?}");
+    assert_eq!(at(), half);
+    assert!(ask(0, "/fixed"));
+    running.until_logged("200 / * - one");
+    running.until_logged("200 / * - other");
+    let apply = |weights| {
+        let text = format!("listen = \"127.0.0.1:0\"\nshards = 1\n{}", text(weights));
+        assert!(running.0.apply(Config::parse(&text, "b.toml").unwrap()).unwrap().settings);
+    };
+    apply([3, 1]);
+    let is_part = |at: &[bool]| at.iter().zip(&half).all(|(now, before)| *before || !now);
+    eventually("only clients of the other pool move", || {
+        let quarter = at();
+        assert!(is_part(&quarter), "{quarter:?} {half:?}");
+        count(&quarter) < count(&half)
+    });
+    apply([1, 0]);
+    eventually("no client is in a pool of weight 0", || count(&at()) == 0);
+    apply([1, 1]);
+    eventually("all are back", || at() == half);
+}
+
 /// Each form of a host reaches its own site, and a text that is not a host reaches none.
 #[test]
 fn hosts_in_odd_forms_reach_no_other_site() {

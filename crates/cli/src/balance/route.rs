@@ -117,6 +117,19 @@ fn in_words(explanation: &Explanation) -> String {
     line("site", &or_none(&explanation.site));
     line("route", &or_none(&explanation.route));
     line("pool", &or_none(&explanation.pool));
+    if let Some(by) = &explanation.split_by {
+        let point = explanation.point.map_or_else(String::new, |point| format!(", point {point}"));
+        line("split", &format!("by {by}{point}"));
+    }
+    for share in &explanation.split {
+        let points = share.to - share.from;
+        let range = match points {
+            0 => String::new(),
+            _ => format!(", points {} to {}", share.from, share.to - 1),
+        };
+        let percent = f64::from(points) / 655.36;
+        line("share", &format!("{}: {percent:.2} %{range}", share.pool));
+    }
     for limit in &explanation.limits {
         line("limit", limit);
     }
@@ -145,11 +158,16 @@ mod tests {
 
     const FILE: &str = "
         backends = [\"127.0.0.1:9001\"]
+        pools = [{ name = \"b\", backends = [\"127.0.0.1:9002\"] }]
         [[site]]
         hosts = [\"app.example\"]
         routes = [
             { path = \"/ws\", websocket = true },
             { path = \"/ws\", redirect.to = \"https://${host}/page\" },
+            { path = \"/canary\", split_by = \"client\", split = [
+                { pool = \"default\", weight = 3 }, { pool = \"b\" },
+            ] },
+            { path = \"/drawn\", split = [{ pool = \"default\" }, { pool = \"b\", weight = 0 }] },
             { prefix = \"/admin\", from = [\"10.0.0.0/8\"], name = \"staff\" },
             { prefix = \"/\", header = { X-Canary = \"always\" }, respond = { text = \"canary\" } },
         ]
@@ -173,7 +191,7 @@ mod tests {
                 "site     app.example\nroute    /ws\npool     default\n\
                  not      /ws: another route is more specific, or before it\n\
                  not      /: header X-Canary does not hold\n\
-                 not      1 routes with other paths\n",
+                 not      3 routes with other paths\n",
             ),
             (
                 "https://app.example:8443/ws?x",
@@ -183,7 +201,7 @@ mod tests {
                  answer   308: the route redirects\nlocation https://app.example/page\n\
                  not      /ws: websocket does not hold\n\
                  not      /: header X-Canary does not hold\n\
-                 not      1 routes with other paths\n",
+                 not      3 routes with other paths\n",
             ),
             (
                 "https://app.example//admin",
@@ -193,14 +211,33 @@ mod tests {
                  answer   400: two readings of this path lead to different routes\n\
                  reading  //admin: -\nreading  /: -\nreading  /admin: staff\n\
                  not      /: header X-Canary does not hold\n\
-                 not      3 routes with other paths\n",
+                 not      5 routes with other paths\n",
             ),
             (
                 "http://app.example",
                 &["X-Canary: always"],
                 "127.0.0.1",
                 "site     app.example\nroute    /\npool     -\n\
-                 answer   200: the route responds\nnot      3 routes with other paths\n",
+                 answer   200: the route responds\nnot      5 routes with other paths\n",
+            ),
+            (
+                "http://app.example/canary",
+                &[],
+                "10.0.0.1",
+                "site     app.example\nroute    /canary\npool     default\n\
+                 split    by client, point 19289\nshare    default: 75.00 %, points 0 to 49151\n\
+                 share    b: 25.00 %, points 49152 to 65535\n\
+                 not      /: header X-Canary does not hold\n\
+                 not      4 routes with other paths\n",
+            ),
+            (
+                "http://app.example/drawn",
+                &[],
+                "10.0.0.1",
+                "site     app.example\nroute    /drawn\npool     -\nsplit    by random\n\
+                 share    default: 100.00 %, points 0 to 65535\nshare    b: 0.00 %\n\
+                 not      /: header X-Canary does not hold\n\
+                 not      4 routes with other paths\n",
             ),
             (
                 "http://other.example/x",

@@ -363,7 +363,8 @@ impl BalanceParts {
                         let begun = match own {
                             Some(answer) => Err(Unserved::Answered(answer)),
                             None => {
-                                let memory = (origin, &mut self.scratch);
+                                let random = self.dispatch.random();
+                                let memory = (origin, &mut self.scratch, random);
                                 begin_exchange(&self.rules, &self.log, now, &request, memory)
                             }
                         };

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use throng_engine::random::Random;
 use throng_http::{MISDIRECTED, ReplyTo, Response, Status};
 use throng_io::Instant;
 use throng_proto::http1::Request;
@@ -13,12 +14,13 @@ use throng_proto::ws::{CloseCode, encode_close};
 
 use crate::access::Subject;
 use crate::configuration::Configuration;
+use crate::cookie::CookieKey;
 use crate::forward;
 use crate::limit::{BeyondLimit, Counted, RateLimits, Refusal};
 use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::RequestLog;
 use crate::shard::rules::BalanceRules;
-use crate::site::{RuleNames, Sites, Unrouted, Variables};
+use crate::site::{RuleNames, Sites, Splitting, Unrouted, Variables};
 
 const LOOPED: &str = "this request has come through this balancer before: a backend of it, or \
                       of one behind it, leads back to it";
@@ -95,7 +97,7 @@ pub(super) fn begin_exchange(
     log: &RequestLog,
     now: Instant,
     request: &Request<'_>,
-    (origin, scratch): (&Origin, &mut Vec<u8>),
+    (origin, scratch, random): (&Origin, &mut Vec<u8>, &mut Random),
 ) -> Result<Exchange, Unserved> {
     let settings = rules.settings();
     let loop_id = &rules.configuration().loop_id;
@@ -119,12 +121,15 @@ pub(super) fn begin_exchange(
             client,
             key: asked.key(),
             certificate: origin.certificate(),
+            cookie_key: &settings.cookie_key,
             now,
         };
-        names = Some(route((sites, limits), of, scratch).map_err(|(names, mut answer)| {
-            answer.entry = log.begin(request, subject, (names, None), now);
-            Unserved::Answered(answer)
-        })?);
+        names = Some(route((sites, limits), of, (scratch, random)).map_err(
+            |(names, mut answer)| {
+                answer.entry = log.begin(request, subject, (names, None), now);
+                Unserved::Answered(answer)
+            },
+        )?);
     }
     let pools = &rules.configuration().pools;
     let pool = match names {
@@ -168,6 +173,8 @@ struct Asking<'r> {
     /// The key of a handshake.
     key: Option<&'r Key>,
     certificate: Option<&'r [u8]>,
+    /// The points of splits depend on it.
+    cookie_key: &'r CookieKey,
     now: Instant,
 }
 
@@ -178,7 +185,7 @@ type Unforwarded<'s> = (Option<&'s Arc<RuleNames>>, Box<OwnAnswer>);
 fn route<'s>(
     (sites, limits): (&'s Sites, &RateLimits),
     asking: Asking<'_>,
-    scratch: &mut Vec<u8>,
+    (scratch, random): (&mut Vec<u8>, &mut Random),
 ) -> Result<&'s Arc<RuleNames>, Unforwarded<'s>> {
     let answered = |response, reason: &'static str| {
         Box::new(OwnAnswer { response, reason: reason.into(), entry: None, closing: None })
@@ -198,7 +205,10 @@ fn route<'s>(
         }
     }
     match rule.answer(asking.of) {
-        None => Ok(&rule.names),
+        None => {
+            let Asking { of: Variables { request, .. }, client, cookie_key: key, .. } = asking;
+            Ok(rule.choose(Splitting { request, client, key }, random))
+        }
         Some((response, reason)) => Err((Some(&rule.names), answered(response, reason))),
     }
 }

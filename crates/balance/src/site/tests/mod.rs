@@ -8,11 +8,12 @@ use throng_proto::Input;
 use throng_proto::http1::{Decoder, Event, Limits, Request};
 
 use super::*;
+use crate::cookie::CookieKey;
 
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7));
 
 /// Calls `with` with the request of this head, whose lines end with `\n`.
-fn with_request<R>(head: &str, with: impl FnOnce(&Request<'_>) -> R) -> R {
+pub(super) fn with_request<R>(head: &str, with: impl FnOnce(&Request<'_>) -> R) -> R {
     let mut bytes = format!("{}\r\n\r\n", head.replace('\n', "\r\n")).into_bytes();
     let (mut decoder, mut input) = (Decoder::new(), Input::new(&mut bytes));
     let limits = Limits { max_header_bytes: 1 << 20, ..Limits::default() };
@@ -22,7 +23,7 @@ fn with_request<R>(head: &str, with: impl FnOnce(&Request<'_>) -> R) -> R {
     }
 }
 
-fn get(host: &str, path: &str) -> String {
+pub(super) fn get(host: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\nHost: {host}")
 }
 
@@ -467,7 +468,11 @@ fn an_explanation_names_the_route_the_readings_and_why_others_are_not() {
     }]);
     let explain = |head: &str| {
         with_request(head, |request| {
-            sites.explain(Variables { request, is_secure: false }, CLIENT, &[])
+            sites.explain(
+                Variables { request, is_secure: false },
+                CLIENT,
+                (&[], &CookieKey::default()),
+            )
         })
     };
     let known = explain(&get("a", "/x"));
