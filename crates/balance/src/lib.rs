@@ -23,6 +23,7 @@ mod descriptors;
 pub mod forward;
 mod guards;
 mod health;
+mod host;
 mod inherited;
 mod issuer;
 mod limit;

@@ -146,6 +146,11 @@ mod tests {
             ),
             ("name = \"dial\"\nrate = \"5/s\"\nstatus = 200", "limits[0].status is 200"),
             (
+                "name = \"dial\"\nrate = \"1/h\"\nburst = 1000000",
+                "limits[0].burst is 1000000: a year's events at this rate are the most: write at \
+                 most 8760",
+            ),
+            (
                 "name = \"dial\"\nrate = \"5/s\"\n[[limit]]\nname = \"dial\"\nrate = \"5/s\"",
                 "limits[1].name is \"dial\": another limit has it",
             ),

@@ -14,6 +14,10 @@ pub(crate) const MAX_PER_SECOND: u64 = 100_000;
 /// The most events of a burst.
 pub(crate) const MAX_BURST: u64 = 1_000_000;
 
+/// The longest time in microseconds that the events of a burst may cost, a year: a table counts to
+/// eight.
+const MAX_AHEAD: u64 = 365 * 86_400 * 1_000_000;
+
 /// A limit of a rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitConfig {
@@ -62,11 +66,11 @@ pub enum LimitKey {
     Host,
     /// The client's certificate, or the address without one.
     Certificate,
-    /// A header, or the address without it.
+    /// A header, or the address if the request has none or several of the name.
     Header(String),
-    /// A cookie, or the address without it.
+    /// A cookie, or the address if the request has none or several of the name.
     Cookie(String),
-    /// A parameter of the query, or the address without it.
+    /// A parameter of the query, or the address if the request has none or several of the name.
     Query(String),
 }
 
@@ -83,9 +87,14 @@ pub enum Refusal {
 
 impl LimitConfig {
     pub(super) fn pace(&self) -> Pace {
-        let Rate { events, time } = self.rate;
-        let step = (time.as_micros() as u64).div_ceil(events.into()).max(1);
+        let step = self.step();
         Pace { step, slack: step.saturating_mul(self.burst.unwrap_or_else(|| self.one_second())) }
+    }
+
+    /// Returns the microseconds that an event costs.
+    fn step(&self) -> u64 {
+        let Rate { events, time } = self.rate;
+        (time.as_micros() as u64).div_ceil(events.max(1).into()).max(1)
     }
 
     fn one_second(&self) -> u64 {
@@ -126,6 +135,11 @@ impl LimitConfig {
         }
         if let Some(burst) = self.burst.filter(|burst| *burst > MAX_BURST) {
             add("burst", burst.to_string(), "write at most 1000000");
+        }
+        let most = MAX_AHEAD / self.step();
+        if let Some(burst) = self.burst.filter(|burst| (most + 1..=MAX_BURST).contains(burst)) {
+            let remedy = format!("a year's events at this rate are the most: write at most {most}");
+            add("burst", burst.to_string(), &remedy);
         }
         if !(400..600).contains(&self.status) {
             add("status", self.status.to_string(), "write 400 to 599");

@@ -22,7 +22,8 @@ use throng_proto::http1::Request;
 pub use config::{LimitConfig, LimitKey, LimitedEvent, Refusal};
 use table::{Pace, RateTable};
 
-use crate::cookie::cookie_value;
+use crate::cookie::cookies;
+use crate::host::{MAX_HOST, fold_host};
 
 /// The most limits.
 pub(crate) const MAX_LIMITS: usize = 1_000;
@@ -139,20 +140,31 @@ impl LimitState {
 }
 
 impl LimitKey {
-    /// Returns the value of a header, cookie or parameter; `None` if it is missing or empty, and
-    /// for other parts of keys.
+    /// Returns the value of a header, cookie or parameter; `None` if it is missing, empty or not
+    /// the only one of its name, and for other parts of keys.
     pub(crate) fn value<'r>(&self, request: &Request<'r>) -> Option<Cow<'r, [u8]>> {
         let value = match self {
-            Self::Header(name) => request.lines().all_bytes(name).next().map(Cow::Borrowed),
-            Self::Cookie(name) => cookie_value(request, name).map(Cow::Borrowed),
+            Self::Header(name) => only(request.lines().all_bytes(name)).map(Cow::Borrowed),
+            Self::Cookie(name) => {
+                let named = cookies(request).filter(|(cookie, _)| *cookie == name.as_bytes());
+                only(named).map(|(_, value)| Cow::Borrowed(value))
+            }
             Self::Query(name) => {
-                let value = request.query().and_then(|it| percent::query_value(it, name));
-                value.map(|value| Cow::Owned(value.as_bytes().to_vec()))
+                let pairs = percent::query_pairs(request.query().unwrap_or_default());
+                let named = pairs.filter(|(key, _)| percent::decode_query(key) == *name);
+                let value = only(named).map(|(_, value)| percent::decode_query(value));
+                value.map(|value| Cow::Owned(value.into_owned().into_bytes()))
             }
             _ => None,
         };
         value.filter(|value| !value.is_empty())
     }
+}
+
+/// Returns the value if it is the only one: backends differ in which of several they take, so
+/// another one beside it must not give a client another key.
+fn only<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
+    values.next().filter(|_| values.next().is_none())
 }
 
 impl RateLimit {
@@ -203,8 +215,9 @@ impl RateLimit {
                     continue;
                 }
                 LimitKey::Host => {
-                    let host = request.host().unwrap_or_default();
-                    add(host.to_ascii_lowercase().as_bytes());
+                    // As sites compare it: neither port nor final dot gets around the limit.
+                    let mut buffer = [0; MAX_HOST];
+                    add(request.host().and_then(|it| fold_host(it, &mut buffer)).unwrap_or(b""));
                     continue;
                 }
                 LimitKey::Certificate => certificate.map(Cow::Borrowed),
@@ -213,11 +226,15 @@ impl RateLimit {
             match value.filter(|value| !value.is_empty()) {
                 Some(value) => add(&value),
                 // Who leaves it out does not get around the limit.
-                None => match client.to_canonical() {
-                    IpAddr::V4(ip) => add(&ip.octets()),
-                    // A client has a whole network of 64 bits.
-                    IpAddr::V6(ip) => add(&ip.octets()[..8]),
-                },
+                None => {
+                    // No value is empty: none stands for an address.
+                    add(b"");
+                    match client.to_canonical() {
+                        IpAddr::V4(ip) => add(&ip.octets()),
+                        // A client has a whole network of 64 bits.
+                        IpAddr::V6(ip) => add(&ip.octets()[..8]),
+                    }
+                }
             }
         }
         hasher.finish()

@@ -16,6 +16,9 @@ const SET: usize = size_of::<Set>();
 /// Attempts to find or claim an entry while other shards change the set.
 const ATTEMPTS: usize = 16;
 
+/// Microseconds by which the clocks of two shards may differ: each reads its own once a round.
+const CLOCKS_DIFFER: u64 = 1_000_000;
+
 /// Bits of [`RateEntry::due`] that repeat bits of the key.
 const CHECK: u64 = 0xFFFF;
 
@@ -124,12 +127,18 @@ impl RateEntry {
                 return None;
             }
             let paid = (due >> 16).max(now);
-            if paid - now > pace.slack {
+            // More than a key can owe: a reload has made the limit faster. What remains of the
+            // slower one must not refuse the key for hours.
+            let most = now + pace.slack + pace.step;
+            let (paid, outcome) = if paid > most + CLOCKS_DIFFER {
+                (most, Err(pace.step))
+            } else if paid - now > pace.slack {
                 return Some(Err(paid - now - pace.slack));
-            }
-            let next = (paid + pace.step) << 16 | key & CHECK;
-            match self.due.compare_exchange(due, next, SeqCst, SeqCst) {
-                Ok(_) => return Some(Ok(())),
+            } else {
+                (paid + pace.step, Ok(()))
+            };
+            match self.due.compare_exchange(due, paid << 16 | key & CHECK, SeqCst, SeqCst) {
+                Ok(_) => return Some(outcome),
                 Err(other) => due = other,
             }
         }
@@ -163,6 +172,21 @@ mod tests {
         let later: Vec<_> = (0..5).map(|_| table.take(7, 9 * SECOND, PACE)).collect();
         assert_eq!(later[..4], [Ok(()); 4], "the burst is there again");
         assert!(later[4].is_err());
+    }
+
+    #[test]
+    fn a_key_pays_a_debt_of_a_slower_pace_at_the_new_one() {
+        let table = RateTable::new(1 << 10);
+        let slow = Pace { step: 3600 * SECOND, slack: 3600 * SECOND };
+        while table.take(7, SECOND, slow).is_ok() {}
+        assert_eq!(table.take(7, SECOND, PACE), Err(PACE.step));
+        assert_eq!(table.take(7, SECOND + PACE.step, PACE), Ok(()), "not after two hours");
+        assert!(table.take(7, SECOND + PACE.step, PACE).is_err(), "the burst was used");
+        // Another shard's clock may be a little behind.
+        let ahead = 5 * SECOND;
+        while table.take(8, ahead, PACE).is_ok() {}
+        assert!(table.take(8, ahead - SECOND / 2, PACE).is_err());
+        assert_eq!(table.take(8, ahead, PACE), Err(PACE.step), "its debt is the same");
     }
 
     #[test]

@@ -125,6 +125,8 @@ impl Compiler<'_> {
             let names = names(route.name.as_deref().unwrap_or_else(first));
             let is_raw = route.paths.unwrap_or(site.paths) == Paths::Raw;
             let own = self.limits(&key, &route.limits);
+            // A limit of both counts a request once.
+            let own = own.into_iter().filter(|limit| !of_site.contains(limit));
             let limits = of_site.iter().copied().chain(own).collect();
             rules.push(self.rule(&key, names, action, (&route.matchers, is_raw, limits)));
         }
@@ -178,6 +180,7 @@ impl Compiler<'_> {
         for (at, name) in names.iter().enumerate() {
             match self.limits.iter().position(|limit| limit == name) {
                 // At most as many as the list may have.
+                Some(limit) if limits.contains(&(limit as u16)) => {}
                 Some(limit) => limits.push(limit as u16),
                 None => {
                     let known = &self.limits[..self.limits.len().min(20)];

@@ -1,13 +1,11 @@
 //! The table of hosts: from the host of a request to its site.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::net::Ipv6Addr;
 
 use throng_http::HostPattern;
 
-/// The longest name of a host in bytes (RFC 1035 section 2.3.4).
-const MAX_NAME: usize = 255;
+use crate::host::{MAX_HOST, fold_host};
 
 /// The sites of hosts, by the patterns of their lists. A name wins over `*.`, that over the longest
 /// `**.`, and that over `*`, in any order of the sites.
@@ -55,8 +53,8 @@ impl Hosts {
 
     /// Returns the site of a request's host, which may have a port. Does not allocate.
     pub(super) fn find(&self, host: Option<&str>) -> Option<u16> {
-        let mut buffer = [0; MAX_NAME];
-        let name = host.and_then(|host| fold(host, &mut buffer));
+        let mut buffer = [0; MAX_HOST];
+        let name = host.and_then(|host| fold_host(host, &mut buffer));
         name.and_then(|name| self.find_name(name)).or(self.others)
     }
 
@@ -101,24 +99,6 @@ fn folded(name: &str) -> Box<[u8]> {
         Ok(address) => address.to_string().into_bytes().into(),
         Err(_) => name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase().into_bytes().into(),
     }
-}
-
-/// Writes the name of a host in the form in which names are compared: in lower case, without port
-/// and final dot, an IPv6 address as short as possible. `None`: it is longer than a name.
-fn fold<'b>(host: &str, buffer: &'b mut [u8; MAX_NAME]) -> Option<&'b [u8]> {
-    if let Some((address, _)) = host.strip_prefix('[').and_then(|host| host.split_once(']')) {
-        let address: Ipv6Addr = address.parse().ok()?;
-        let mut rest = &mut buffer[..];
-        write!(rest, "{address}").ok()?;
-        let length = MAX_NAME - rest.len();
-        return Some(&buffer[..length]);
-    }
-    let name = host.split_once(':').map_or(host, |(name, _)| name);
-    let name = name.strip_suffix('.').unwrap_or(name);
-    let folded = buffer.get_mut(..name.len())?;
-    folded.copy_from_slice(name.as_bytes());
-    folded.make_ascii_lowercase();
-    Some(folded)
 }
 
 #[cfg(test)]

@@ -65,6 +65,60 @@ fn a_key_may_be_a_header_and_leaving_it_out_is_no_way_around() {
     }
 }
 
+/// The table of hosts does not compare them either.
+#[test]
+fn neither_port_nor_final_dot_of_a_host_gets_around_a_limit() {
+    let running = Running::start(&answering("rate = \"1/h\"\nburst = 1\nkey = \"host\""));
+    let mut client = running.connect();
+    let hosts = ["b.example", "B.example:81", "b.example.", "b.example:82", "c.example"];
+    for (host, expected) in hosts.into_iter().zip(["200", "200", "429", "429", "200"]) {
+        client.send(&get(host, "/"));
+        assert_eq!(&client.answer().0[9..12], expected, "{host}");
+    }
+}
+
+/// Backends differ in which one they take.
+#[test]
+fn several_values_count_for_the_address_and_none_stands_for_one() {
+    for (key, several) in [
+        ("header:X-Key", ["X-Key: 1\r\nX-Key: a\r\n", "X-Key: 2\r\nX-Key: a\r\n"]),
+        ("cookie:id", ["Cookie: id=1; id=a\r\n", "Cookie: id=2\r\nCookie: id=a\r\n"]),
+    ] {
+        let limit = format!("rate = \"1/h\"\nburst = 0\nkey = \"{key}\"");
+        let running = Running::start(&answering(&limit));
+        let mut client = running.connect();
+        assert_eq!(status(&mut client, several[0]), "200");
+        assert_eq!(status(&mut client, several[1]), "429");
+    }
+    let running = Running::start(&answering("rate = \"1/h\"\nburst = 0\nkey = \"query:k\""));
+    let mut client = running.connect();
+    for (path, expected) in
+        [("/?k=1&k=a", "200"), ("/?%6b=2&k=a", "429"), ("/?k=a", "200"), ("/?%6b=a", "429")]
+    {
+        client.send(&get("a", path));
+        assert_eq!(&client.answer().0[9..12], expected, "{path}");
+    }
+    // The bytes of the address 65.66.67.68.
+    let running = Running::start(&format!(
+        "trusted_proxies = [\"127.0.0.1\"]\n{}",
+        answering("rate = \"1/h\"\nburst = 0\nkey = \"header:X-Key\"")
+    ));
+    let mut client = running.connect();
+    assert_eq!(status(&mut client, "X-Forwarded-For: 1.2.3.4\r\nX-Key: ABCD\r\n"), "200");
+    assert_eq!(status(&mut client, "X-Forwarded-For: 65.66.67.68\r\n"), "200");
+}
+
+#[test]
+fn a_limit_of_a_site_and_its_route_counts_a_request_once() {
+    let limited = answering("rate = \"1/h\"\nburst = 1");
+    let twice = limited.replace("\"l\"]\n", "\"l\", \"l\"]\nroutes = [{ limits = [\"l\"] }]\n");
+    let running = Running::start(&twice);
+    let mut client = running.connect();
+    for expected in ["200", "200", "429"] {
+        assert_eq!(status(&mut client, ""), expected);
+    }
+}
+
 /// Browsers do not show pages the status of a failed handshake.
 #[test]
 fn a_handshake_beyond_a_limit_is_closed_with_1013_and_no_backend_sees_it() {
