@@ -626,7 +626,7 @@ fn members_learn_that_they_miss_a_message_of_a_form_that_only_later_releases_rea
     let reads = redis.calls("hmget");
     // The effect of `publish.lua`.
     let (later, place) = ("\\x02\\x01\\x00\\x00", begin + 2);
-    redis.ask(&format!("HSET throng.o.log.a s {place} t 7"));
+    redis.ask(&format!("HSET throng.o.log.a p \"{place} 7 \""));
     redis.ask(&format!("XADD throng.s.log.a {place}-7 d \"{later}\""));
     redis.ask(&format!("PUBLISH throng.m.log.a \"{epoch}:{place}:7 {later}\""));
     for member in &mut members {

@@ -310,6 +310,7 @@ pub(super) async fn publish(
                 pipeline.cmd(names.publish()).arg(name).arg(&envelope[..]);
                 continue;
             };
+            let age = keep.age + keep.age / REFRESHES;
             pipeline
                 .cmd("EVALSHA")
                 .arg(&scripts.publish)
@@ -319,15 +320,18 @@ pub(super) async fn publish(
                 .arg(name)
                 .arg(&envelope[..])
                 .arg(*tag)
-                .arg(keep.count)
-                .arg((keep.age + keep.age / REFRESHES).as_millis() as u64)
-                .arg(format!("{epoch:016x}"))
                 .arg(format!("n{:016x}", names.node))
                 .arg(*number)
-                .arg(u8::from(pending.is_retry))
-                .arg(before)
-                .arg(keep.bytes)
-                .arg(u8::from(pending.is_retry || *refreshes));
+                .arg(keep.count + 1)
+                .arg(keep.bytes / (keep.count + 1))
+                .arg(format!("{epoch:016x} {} {}", age.as_millis(), keep.bytes));
+            let how = match pending.is_retry {
+                true => Some("again"),
+                false => refreshes.then_some("renew"),
+            };
+            if before > 0 || how.is_some() {
+                pipeline.arg(before).arg(how);
+            }
         }
         pipeline
     })
@@ -452,8 +456,9 @@ mod tests {
 
     /// The offset of the last publication.
     async fn top(connection: &mut MultiplexedConnection) -> u64 {
-        let get = redis::cmd("HGET").arg("test.o.a").arg("s").to_owned();
-        get.query_async(connection).await.unwrap()
+        let get = redis::cmd("HGET").arg("test.o.a").arg("p").to_owned();
+        let place: String = get.query_async(connection).await.unwrap();
+        place.split(' ').next().unwrap().parse().unwrap()
     }
 
     fn run(test: impl Future<Output = ()>) {

@@ -4,15 +4,16 @@
 --       sequence, most bytes of publications, the number of the data as the node knows it.
 -- Returns: epoch, offset, tag, 1 if the place is in the sequence, publications, the place before
 --          the first that is kept, if the publication there is not: 'OFFSET-TAG' or ''.
-local epoch, offset, tag, before = unpack(redis.call('HMGET', KEYS[1], 'e', 's', 't', 'b'))
-if not epoch then
+local epoch, place, before = unpack(redis.call('HMGET', KEYS[1], 'e', 'p', 'b'))
+local offset, tag = string.match(place or '', '^(%d+) (%d+) ')
+if not (epoch and place) then
   epoch, offset, tag = ARGV[6], '0', '0'
   if ARGV[1] ~= '' and ARGV[2] == '0' and redis.call('GET', KEYS[3]) == ARGV[8] then
     -- It has expired while the node could not ask, and nothing was published.
     epoch = ARGV[1]
   end
   redis.call('DEL', KEYS[2])
-  redis.call('HSET', KEYS[1], 'e', epoch, 's', offset, 't', tag)
+  redis.call('HSET', KEYS[1], 'e', epoch, 'p', '0 0 ')
 end
 -- A channel that is only joined is remembered as long as nodes ask.
 redis.call('PEXPIRE', KEYS[1], offset == '0' and 60000 or ARGV[5] + 3600000)

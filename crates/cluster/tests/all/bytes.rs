@@ -45,13 +45,13 @@ fn memory_of_server(redis: &Redis, name: &str) -> usize {
     number(&redis.ask(&format!("EVAL \"return tonumber({info})\" 0")))
 }
 
-/// Adds publications of this size, with offsets from `first` to `last`, as releases without a byte
-/// limit did.
-fn publish_as_before(redis: &Redis, first: usize, last: usize, bytes: usize) {
+/// Adds publications of this size, with offsets from `first` to `last`, as a node with a greater
+/// limit does.
+fn publish_without_limit(redis: &Redis, first: usize, last: usize, bytes: usize) {
     let script = format!(
         "local add = function(at, d) redis.call('XADD', KEYS[2], at .. '-1', 'd', d) end \
          for at = {first}, {last} do add(at, KEYS[3] .. string.rep('x', {bytes})) end \
-         redis.call('HSET', KEYS[1], 'e', '00000000000000ab', 's', '{last}', 't', '1')"
+         redis.call('HSET', KEYS[1], 'e', '00000000000000ab', 'p', '{last} 1 {last}')"
     );
     // An envelope without fields, as other tests of this crate have it.
     let mut envelope = Vec::new();
@@ -143,17 +143,17 @@ fn removed_messages_are_a_loss_only_for_members_that_are_behind_them() {
 }
 
 #[test]
-fn the_history_of_a_release_without_the_limit_is_read_and_shortened() {
+fn the_history_of_a_node_with_a_greater_limit_is_read_and_shortened() {
     let Some(redis) = Redis::start("older", &[]) else { return };
-    publish_as_before(&redis, 1, 50, 100_000);
+    publish_without_limit(&redis, 1, 50, 100_000);
     let one = Node::start(&redis, 1, keep());
     assert_eq!(one.got(0).sequence.len(), 10, "those that fit into an answer");
     publish(&one, b"new");
     eventually("it comes", || one.got(0).payloads == [b"new"]);
     assert_eq!(one.got(0).losses, 0);
     assert!(memory(&redis) < LIMIT * 5 / 4, "{}", memory(&redis));
-    // A node of an older release continues to publish.
-    publish_as_before(&redis, 52, 60, 100_000);
+    // The other node continues to publish.
+    publish_without_limit(&redis, 52, 60, 100_000);
     publish(&one, b"newest");
     eventually("all come", || one.got(0).payloads.last().is_some_and(|last| last == b"newest"));
     assert_eq!(one.got(0).payloads.len(), 11);
@@ -164,7 +164,7 @@ fn the_history_of_a_release_without_the_limit_is_read_and_shortened() {
 #[test]
 fn reading_a_history_takes_no_more_memory_of_the_server_than_the_answer() {
     let Some(redis) = Redis::start("reading", &[]) else { return };
-    publish_as_before(&redis, 1, 60, 1 << 20);
+    publish_without_limit(&redis, 1, 60, 1 << 20);
     let node = Node::start(&redis, 1, keep());
     assert_eq!(node.got(0).sequence.len(), 1);
     let [most, now] =

@@ -266,7 +266,7 @@ fn publications_that_a_server_has_not_answered_are_unknown_and_may_arrive() {
     assert_eq!(other.status().snapshot().unknown, 1);
     // The server executes the commands in its buffers.
     redis.signal("-CONT");
-    eventually("one has arrived", || redis.ask("HGET test.o.kept s") != "$-1");
+    eventually("one has arrived", || redis.ask("HGET test.o.kept p") != "$-1");
 }
 
 #[test]
