@@ -237,7 +237,9 @@ mod tests {
             let at = kept.last().map_or(0, |block| block.as_ptr().addr());
             unused.retain(|place| !(*place..*place + 1000).contains(&at));
         }
-        assert!(unused.is_empty(), "{} blocks stay in the cache", unused.len());
+        // A full cache keeps at least 7. The thread of another test, which may share the heap, may
+        // have taken a few.
+        assert!(unused.len() < 4, "{} blocks stay in the cache", unused.len());
     }
 
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
