@@ -1,8 +1,10 @@
 //! The text formats that Prometheus reads: its own, and OpenMetrics
 //! ([version 1.0](https://prometheus.io/docs/specs/om/open_metrics_spec/)).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
+use std::ops::Add;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::request::Request;
@@ -65,6 +67,40 @@ pub struct Writer {
     /// Receives the samples of metrics that are left out.
     discarded: String,
     left_out: u64,
+    earlier: Option<Arc<Earlier>>,
+    /// Samples that an earlier process has of the metric that is being written, and this one has
+    /// not yet.
+    waiting: Vec<(String, Value)>,
+}
+
+/// The counters and histograms of an earlier process, for a [`Writer`] to count on from them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Earlier {
+    /// Names with labels and values of samples, in order, by the metric's name without the suffix
+    /// of a counter.
+    metrics: HashMap<String, Vec<(String, Value)>>,
+}
+
+impl Earlier {
+    /// Reads a text that a [`Writer`] has written.
+    #[must_use]
+    pub fn read(text: &str) -> Self {
+        let mut metrics = HashMap::<String, Vec<_>>::new();
+        let mut metric = None;
+        for line in text.lines() {
+            if let Some(kind) = line.strip_prefix("# TYPE ") {
+                let (name, kind) = kind.split_once(' ').unwrap_or_default();
+                let name = name.strip_suffix("_total").unwrap_or(name);
+                metric = (kind != Type::Gauge.name()).then(|| name.to_owned());
+            } else if let (Some(metric), Some((sample, value))) = (&metric, line.rsplit_once(' '))
+                && !line.starts_with('#')
+                && let Some(value) = Value::read(value)
+            {
+                metrics.entry(metric.clone()).or_default().push((sample.to_owned(), value));
+            }
+        }
+        Self { metrics }
+    }
 }
 
 /// Type of a metric.
@@ -113,6 +149,33 @@ impl From<f64> for Value {
     }
 }
 
+impl Value {
+    fn read(text: &str) -> Option<Self> {
+        match text.parse() {
+            Ok(value) => Some(Self::Integer(value)),
+            Err(_) => text.parse().ok().filter(|value: &f64| value.is_finite()).map(Self::Float),
+        }
+    }
+
+    const fn as_f64(self) -> f64 {
+        match self {
+            Self::Integer(value) => value as f64,
+            Self::Float(value) => value,
+        }
+    }
+}
+
+impl Add for Value {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Integer(one), Self::Integer(other)) => Self::Integer(one.saturating_add(other)),
+            _ => Self::Float(self.as_f64() + other.as_f64()),
+        }
+    }
+}
+
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -130,6 +193,7 @@ pub struct Samples<'w> {
     text: &'w mut String,
     written: HashSet<String>,
     left_out: &'w mut u64,
+    waiting: &'w mut Vec<(String, Value)>,
 }
 
 impl Writer {
@@ -143,6 +207,8 @@ impl Writer {
             written: HashSet::new(),
             discarded: String::new(),
             left_out: 0,
+            earlier: None,
+            waiting: Vec::new(),
         }
     }
 
@@ -158,9 +224,24 @@ impl Writer {
         self.prefix = prefix;
     }
 
+    /// Adds the values of an earlier process to the counters and histograms that follow, so that
+    /// they never fall from one process to the next; `None`: they are this process's own, or the
+    /// machine's. Returns what was set before.
+    pub fn count_on(&mut self, earlier: Option<Arc<Earlier>>) -> Option<Arc<Earlier>> {
+        std::mem::replace(&mut self.earlier, earlier)
+    }
+
+    /// Ends a metric with the samples that only an earlier process has.
+    fn end_metric(&mut self) {
+        for (sample, value) in self.waiting.drain(..) {
+            let _ = writeln!(self.text, "{sample} {value}");
+        }
+    }
+
     /// Begins a metric. `help` is a phrase without a period. The name consists of letters, digits
     /// and `_`. Write each metric once.
     pub fn metric(&mut self, name: &str, help: &str, kind: Type) -> Samples<'_> {
+        self.end_metric();
         let (word, suffix) = (kind.name(), if kind == Type::Counter { "_total" } else { "" });
         let family = format!("{}_{name}", self.prefix);
         let sample = format!("{family}{suffix}");
@@ -169,13 +250,20 @@ impl Writer {
         if !is_valid || !self.written.insert(family.clone()) {
             *left_out += 1;
             self.discarded.clear();
-            return Samples { name: sample, text: &mut self.discarded, written, left_out };
+            let (text, waiting) = (&mut self.discarded, &mut self.waiting);
+            return Samples { name: sample, text, written, left_out, waiting };
+        }
+        if let Some(samples) = self.earlier.as_ref().and_then(|it| it.metrics.get(&family))
+            && kind != Type::Gauge
+        {
+            self.waiting.clone_from(samples);
         }
         // In OpenMetrics, the suffix is not part of a counter's name.
         let name = if self.format == Format::OpenMetrics { &family } else { &sample };
         // A `String` takes everything.
         let _ = writeln!(self.text, "# HELP {name} {}.\n# TYPE {name} {word}", Escaped(help));
-        Samples { name: sample, text: &mut self.text, written, left_out }
+        let (text, waiting) = (&mut self.text, &mut self.waiting);
+        Samples { name: sample, text, written, left_out, waiting }
     }
 
     /// Returns the text.
@@ -187,6 +275,7 @@ impl Writer {
             let left_out = self.left_out;
             self.metric("metrics_left_out", help, Type::Gauge).sample(&[], left_out);
         }
+        self.end_metric();
         if self.format == Format::OpenMetrics {
             self.text.push_str("# EOF\n");
         }
@@ -241,6 +330,8 @@ impl Samples<'_> {
             *self.left_out += 1;
             return;
         }
+        let earlier = self.waiting.iter().position(|(other, _)| *other == sample);
+        let value = earlier.map_or(value, |at| self.waiting.remove(at).1 + value);
         let _ = writeln!(self.text, "{sample} {value}");
         self.written.insert(sample);
     }
@@ -356,6 +447,57 @@ mod tests {
                     q_wait_seconds_bucket{le=\"+Inf\"} 4\n\
                     q_wait_seconds_sum 7.5\nq_wait_seconds_count 4\n# EOF\n";
         assert_eq!(writer.finish(), text);
+    }
+
+    #[test]
+    fn a_writer_counts_on_from_what_an_earlier_process_has_written() {
+        fn text(format: Format, earlier: Option<&str>, factor: u64) -> String {
+            let earlier = earlier.map(|text| Arc::new(Earlier::read(text)));
+            let mut writer = Writer::new("p").format(format);
+            writer.count_on(earlier);
+            let mut requests = writer.metric("requests", "Requests", Type::Counter);
+            for shard in 0..3 - factor {
+                requests.sample(&[("shard", &shard.to_string())], 10 * factor);
+            }
+            let seconds = 0.5 * factor as f64;
+            writer.metric("busy_seconds", "Busy", Type::Counter).sample(&[], seconds);
+            writer.metric("open", "Open now", Type::Gauge).sample(&[], factor);
+            let buckets = [(Duration::from_secs(1), factor)];
+            let mut waits = writer.metric("waits", "Waits", Type::Histogram);
+            waits.histogram(&[], buckets, 2 * factor, Duration::from_secs(factor));
+            let earlier = writer.count_on(None);
+            writer.metric("cpu", "Of the process", Type::Counter).sample(&[], factor);
+            writer.count_on(earlier);
+            writer.metric("new", "New", Type::Counter).sample(&[], factor);
+            writer.finish()
+        }
+        let samples = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
+        };
+        for format in [Format::Prometheus, Format::OpenMetrics] {
+            let first = text(format, None, 1);
+            let second = text(format, Some(&first), 2);
+            let expected = [
+                "p_requests_total{shard=\"0\"} 30",
+                // This process has fewer shards.
+                "p_requests_total{shard=\"1\"} 10",
+                "p_busy_seconds_total 1.5",
+                "p_open 2",
+                "p_waits_bucket{le=\"1\"} 3",
+                "p_waits_bucket{le=\"+Inf\"} 6",
+                "p_waits_sum 3.0",
+                "p_waits_count 6",
+                "p_cpu_total 2",
+                "p_new_total 3",
+            ];
+            assert_eq!(samples(&second), expected);
+            // One more process counts on from both.
+            let third = samples(&text(format, Some(&second), 1));
+            assert_eq!(third[0], "p_requests_total{shard=\"0\"} 40");
+            assert_eq!(third[2], "p_busy_seconds_total 2.0");
+        }
+        let nothing = Earlier::read("# TYPE a counter\na_total x\na_total\n# TYPE\n\na 1 NaN\n");
+        assert_eq!(nothing, Earlier::default());
     }
 
     #[test]

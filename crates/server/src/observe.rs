@@ -1,7 +1,7 @@
 //! Metrics of a running server: the text format of Prometheus, and JSON.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 use throng_engine::workers::{WorkerMetrics, Workers};
@@ -9,7 +9,7 @@ use throng_engine::{
     Admission, ClassCounters, HistoryCounts, Kind, PresenceCounts, Remote, RemoteCounts,
     SlowPolicy, Snapshot, Stats,
 };
-use throng_http::openmetrics::{Format, Type, Writer};
+use throng_http::openmetrics::{Earlier, Format, Type, Writer};
 use throng_http::{Request, Response};
 
 use crate::app::MetricsFn;
@@ -42,9 +42,19 @@ pub struct Observer {
     pub(crate) node: Node,
     pub(crate) build: &'static [(&'static str, &'static str)],
     pub(crate) warnings: Arc<[String]>,
+    /// The counters of the process before this one.
+    pub(crate) earlier: Arc<OnceLock<Arc<Earlier>>>,
 }
 
 impl Observer {
+    /// Counts on from the metrics that the process before this one had, a text of
+    /// [`write`](Self::write), so that no counter falls. It concerns all observers of the server,
+    /// once, and not [`stats`](Self::stats).
+    pub fn count_on(&self, earlier: &str) {
+        // The first one counts.
+        let _ = self.earlier.set(Arc::new(Earlier::read(earlier)));
+    }
+
     /// Returns the metrics of every shard and of the process, in the format that `request` accepts:
     /// Prometheus or OpenMetrics.
     pub fn metrics(&self, request: &Request<'_>) -> Response {
@@ -74,6 +84,7 @@ impl Observer {
     /// Writes the metrics of every shard and of the process.
     pub fn write(&self, writer: &mut Writer) {
         writer.set_prefix("throng");
+        writer.count_on(self.earlier.get().cloned());
         let workers = self.workers();
         let snapshots = &self.snapshots;
         let figures = Figures {
@@ -93,7 +104,10 @@ impl Observer {
         self.node.write(writer);
         self.security.write(writer);
         write_build(writer, self.build);
+        // These are the process's own, and the machine's.
+        let earlier = writer.count_on(None);
         process::write_metrics(writer);
+        writer.count_on(earlier);
     }
 
     /// Returns the metrics summed over all shards as JSON, for pages and scripts.

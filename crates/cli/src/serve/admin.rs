@@ -78,7 +78,7 @@ pub(super) fn bind(
         .get("/metrics", move |request: &Request<'_>| {
             let (observer, token) = &*of_metrics;
             match check_read(request, token.as_ref()) {
-                Ok(()) => metrics(observer, &its_log, request),
+                Ok(()) => metrics(observer, &its_log, Format::accepted(request)).into_response(),
                 Err(refusal) => refusal.closing(),
             }
         })
@@ -94,12 +94,12 @@ pub(super) fn bind(
     admin::bind(app, admin.address, held, log)
 }
 
-/// Answers with the metrics of the server and of its log.
-fn metrics(observer: &Observer, log: &Log, request: &Request<'_>) -> Response {
-    let mut writer = Writer::new("throng").format(Format::accepted(request));
+/// Writes the metrics of the server and of its log.
+pub(super) fn metrics(observer: &Observer, log: &Log, format: Format) -> Writer {
+    let mut writer = Writer::new("throng").format(format);
     observer.write(&mut writer);
     log.write_metrics(&mut writer);
-    writer.into_response()
+    writer
 }
 
 /// Answers with the changes of a reload, or with the mistake that it met.

@@ -22,7 +22,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use throng::Server;
-use throng::server::{Bound, DrainPlan, Drained, Running, ShardLoad, Stats, StuckShard};
+use throng::metrics::openmetrics::Format;
+use throng::server::{Bound, DrainPlan, Drained, Running, ShardLoad, Stats, Stopper, StuckShard};
 use throng_carry::Secret;
 use throng_config::{Draft, LogSettings};
 use throng_doctor::{Question, Role};
@@ -230,13 +231,18 @@ fn run_after(
     if matches!(predecessor.ready(None)?, Next::Leave) {
         return Ok(ExitCode::SUCCESS);
     }
-    let admin = admin.map(Bound::start).transpose()?;
     signals.serving();
     let running = Arc::new(listen(bound, &log)?);
-    announce(admin.as_ref(), &log);
     let registrations = registration.begin(balancers, running.local_addr(), &log)?;
     let done = predecessor.serving()?;
-    upgrades.serving(source(&running, &reloader), done.report);
+    // A predecessor answers operators until it has passed on its counts, so that none falls.
+    if let Some(metrics) = done.counts::<String>() {
+        running.observer().count_on(&metrics);
+    }
+    let admin = admin.map(Bound::start).transpose()?;
+    announce(admin.as_ref(), &log);
+    let stopper = admin.as_ref().map(Running::stopper);
+    upgrades.serving(source(&running, &reloader, stopper, &log), done.report);
     let own = (&reloader, pending, &upgrades);
     let ended = wait(&running, &signals, &log, Some(own))?;
     let Settings { drain, upgrade, .. } = &*reloader.settings();
@@ -266,7 +272,13 @@ fn run_after(
 }
 
 /// Returns what upgrades need of the server.
-fn source(running: &Arc<Running>, reloader: &Arc<Reloader>) -> Source {
+fn source(
+    running: &Arc<Running>,
+    reloader: &Arc<Reloader>,
+    admin: Option<Stopper>,
+    log: &Log,
+) -> Source {
+    let (observer, log) = (running.observer(), log.clone());
     // The end of the server needs it whole.
     let (settings, running) = (Arc::clone(reloader), Arc::downgrade(running));
     let of_keys = running.clone();
@@ -278,9 +290,11 @@ fn source(running: &Arc<Running>, reloader: &Arc<Reloader>) -> Source {
         state: Box::new(Vec::new),
         ticket_keys: Box::new(move || ticket_keys(&of_keys)),
         moves: None,
-        // Each process counts for itself.
-        leave_operators: Box::new(|| {}),
-        counts: Box::new(Vec::new),
+        leave_operators: Box::new(move || admin.iter().for_each(crate::admin::leave)),
+        counts: Box::new(move || {
+            let metrics = admin::metrics(&observer, &log, Format::OpenMetrics).finish();
+            serde_json::to_vec(&metrics).unwrap_or_default()
+        }),
     }
 }
 

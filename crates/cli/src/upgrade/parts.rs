@@ -63,7 +63,6 @@ pub(crate) enum Next {
 #[derive(Debug, Default)]
 pub(crate) struct Done {
     /// The counters of its program, in JSON.
-    #[cfg_attr(not(feature = "balance"), allow(dead_code, reason = "the balancer's counters"))]
     pub(super) counts: Vec<u8>,
     /// The report of the upgrade.
     pub(crate) report: Option<UpgradeReport>,
@@ -71,7 +70,6 @@ pub(crate) struct Done {
 
 impl Done {
     /// Returns the counters of the predecessor's program; `None` if they are of another form.
-    #[cfg(feature = "balance")]
     pub(crate) fn counts<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
         serde_json::from_slice(&self.counts).ok()
     }

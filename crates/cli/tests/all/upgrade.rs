@@ -520,10 +520,10 @@ fn a_report_counts_what_stays_by_its_reason() {
     assert_eq!(unmoved["unmoved"], "tunnels do not move from 2 event loops to 1", "{unmoved}");
 }
 
-/// Returns the counters of `/metrics`, without the process's.
-fn counters(admin: SocketAddr) -> Vec<(String, f64)> {
+/// Returns the counters of `/metrics` whose names begin with `prefix`, without the process's.
+fn counters(admin: SocketAddr, prefix: &str) -> Vec<(String, f64)> {
     let page = ask(admin, "/metrics").unwrap();
-    let lines = page.lines().filter(|line| line.starts_with("throng_balance_"));
+    let lines = page.lines().filter(|line| line.starts_with(prefix));
     let samples = lines.filter_map(|line| line.rsplit_once(' '));
     let counts = |name: &str| {
         let name = name.split('{').next().unwrap();
@@ -534,6 +534,51 @@ fn counters(admin: SocketAddr) -> Vec<(String, f64)> {
         .filter(|(name, _)| counts(name))
         .map(|(name, value)| (name.to_owned(), value.parse().unwrap()))
         .collect()
+}
+
+/// Returns the counters after an upgrade. Fails if one has fallen.
+fn counters_after_upgrade(line: &mut Line, admin: SocketAddr, prefix: &str) -> Vec<(String, f64)> {
+    let before = counters(admin, prefix);
+    // It returns when the old process, whose later counts are its own, accepts no more.
+    assert!(matches!(command(admin, &[]).status.code(), Some(0 | 3)));
+    line.upgraded();
+    let after = counters(admin, prefix);
+    for (name, value) in &before {
+        let found = after.iter().find(|(other, _)| other == name);
+        assert!(found.is_some_and(|(_, now)| now >= value), "{name}: {value}, {found:?}");
+    }
+    after
+}
+
+/// Asserts that a counter whose name begins with `prefix` is at least `least`.
+fn assert_counted(counters: &[(String, f64)], prefix: &str, least: u32) {
+    let (name, value) = counters.iter().find(|(name, _)| name.starts_with(prefix)).unwrap();
+    assert!(*value >= f64::from(least), "{name}: {value}, not {least}");
+}
+
+#[test]
+fn counters_of_a_server_never_fall() {
+    let settings = "listen = \"127.0.0.1:0\"\nadmin.listen = \"127.0.0.1:0\"\nshards = 2\n\
+                    upgrade.window = \"100ms\"\n";
+    let mut server = Line::start("serve", settings);
+    let address = server.first.address("listens on http://");
+    let admin = server.first.address("metrics: http://");
+    for upgrades in 1..=3 {
+        let mut client = Client::connect(address, "/echo");
+        client.send_text("counted");
+        assert_eq!(client.next(), Got::Text("counted".to_owned()));
+        // Shards pass on their counts once a second.
+        let sum = |name: &str| -> f64 {
+            let all = counters(admin, name);
+            all.iter().map(|(_, value)| value).sum()
+        };
+        eventually("the message counts", || {
+            sum("throng_messages_received_total") >= f64::from(upgrades)
+        });
+        let after = counters_after_upgrade(&mut server, admin, "throng_");
+        let sessions = after.iter().filter(|(name, _)| name.contains("sessions_opened_total"));
+        assert!(sessions.map(|(_, value)| value).sum::<f64>() >= f64::from(upgrades), "{after:?}");
+    }
 }
 
 #[test]
@@ -549,22 +594,10 @@ fn counters_of_a_balancer_never_fall() {
         tunnel.send_text("counted");
         assert_eq!(tunnel.next(), Got::Text("counted".to_owned()));
         assert!(ask(address, "/livez").unwrap().starts_with("HTTP/1.1 200 "));
-        let before = counters(admin);
-        // It returns when the old process, whose later counts are its own, accepts no more.
-        assert_eq!(command(admin, &[]).status.code(), Some(0));
-        balancer.upgraded();
-        let after = counters(admin);
-        for (name, value) in &before {
-            let found = after.iter().find(|(other, _)| other == name);
-            assert!(found.is_some_and(|(_, now)| now >= value), "{name}: {value}, {found:?}");
-        }
-        let total = |wanted: &str| {
-            let (name, value) = after.iter().find(|(name, _)| name.starts_with(wanted)).unwrap();
-            assert!(*value >= f64::from(upgrades), "{name}: {value}");
-        };
-        total("throng_balance_requests_total");
-        total("throng_balance_tunnels_taken_over_total");
-        total("throng_balance_backend_requests_answered_total{");
+        let after = counters_after_upgrade(&mut balancer, admin, "throng_balance_");
+        assert_counted(&after, "throng_balance_requests_total", upgrades);
+        assert_counted(&after, "throng_balance_tunnels_taken_over_total", upgrades);
+        assert_counted(&after, "throng_balance_backend_requests_answered_total{", upgrades);
     }
 }
 

@@ -576,6 +576,7 @@ impl Prepared {
             node,
             build: self.build,
             warnings: self.warnings,
+            earlier: Arc::default(),
         };
         #[cfg(feature = "metrics")]
         let _ = self.shared.observer.set(observer.clone());
