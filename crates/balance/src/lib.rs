@@ -82,8 +82,8 @@ pub use settings::{
 };
 pub use shards::{Launch, OnBound, Shards};
 pub use site::{
-    Explanation, Matchers, OtherRoute, Paths, Reading, RedirectTarget, RouteAction, RouteConfig,
-    SiteConfig, Sites, SplitBy, SplitConfig, SplitShare, Template, ValuePattern,
+    Explanation, GuardConfig, Matchers, OtherRoute, Paths, Reading, RedirectTarget, RouteAction,
+    RouteConfig, SiteConfig, Sites, SplitBy, SplitConfig, SplitShare, Template, ValuePattern,
 };
 pub use slow_start::share_at;
 pub use status::{

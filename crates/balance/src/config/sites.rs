@@ -6,7 +6,8 @@ use std::sync::Arc;
 use throng_config::{Defaults, Draft, Key, Kind, Record, Records};
 
 use crate::site::{
-    Matchers, RouteAction, RouteConfig, SiteConfig, SplitConfig, Template, ValuePattern,
+    GuardConfig, Matchers, RouteAction, RouteConfig, SiteConfig, SplitConfig, Template,
+    ValuePattern,
 };
 
 /// The action of a request, of sites and routes alike.
@@ -45,6 +46,22 @@ const LIMITS: Key = Key::new(
     "",
     "names of limits; those of a site count all its requests, also with limits of the route",
 );
+const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""));
+const ALLOW: Key = Key::new(
+    "allow",
+    NETWORKS,
+    "",
+    "the only networks of clients, past trusted proxies; others get 403; if empty, all; a route \
+     has the members of its site as well",
+);
+const DENY: Key =
+    Key::new("deny", NETWORKS, "", "networks of clients that get 403, also with allow");
+const ALLOWED_ORIGINS: Key = Key::new(
+    "allowed_origins",
+    Kind::List(&Kind::Text("an origin such as \"https://app.example.com\"")),
+    "",
+    "the only pages, by their Origin, or same-host; others get 403; if empty, all",
+);
 const PATHS: Kind = Kind::Word(&["strict", "raw"]);
 const NAME: Kind = Kind::Text("a name such as \"shop\"");
 const PATH: Kind = Kind::List(&Kind::Text("a path such as \"/ws\""));
@@ -76,6 +93,9 @@ pub(super) static SITES: Records = Records {
              one route, raw = only the path as sent counts",
         ),
         LIMITS,
+        ALLOW,
+        DENY,
+        ALLOWED_ORIGINS,
         Key::new("routes", Kind::Records(&ROUTES), "", "a route"),
     ],
     is_first_required: true,
@@ -131,6 +151,9 @@ static ROUTES: Records = Records {
         RESPOND_TEXT,
         Key::new("paths", PATHS, "", "as of its site; if not set, the site's"),
         LIMITS,
+        ALLOW,
+        DENY,
+        ALLOWED_ORIGINS,
     ],
     is_first_required: false,
     parse: None,
@@ -165,6 +188,7 @@ pub(super) fn sites(draft: &Draft) -> Arc<[SiteConfig]> {
         action: action(record),
         paths: record.parse("paths").unwrap_or_default(),
         limits: record.get("limits"),
+        guard: guard(record),
     };
     draft.records("sites").iter().map(site).collect()
 }
@@ -190,6 +214,15 @@ fn route(record: &Record<'_>) -> RouteConfig {
         action: action(record),
         paths: record.parse("paths"),
         limits: record.get("limits"),
+        guard: guard(record),
+    }
+}
+
+fn guard(record: &Record<'_>) -> GuardConfig {
+    GuardConfig {
+        allow: record.parse_list("allow"),
+        deny: record.parse_list("deny"),
+        allowed_origins: record.get("allowed_origins"),
     }
 }
 
@@ -234,7 +267,9 @@ mod tests {
     use std::sync::Arc;
 
     use crate::Config;
-    use crate::site::{Matchers, Paths, RouteAction, RouteConfig, SiteConfig, ValuePattern};
+    use crate::site::{
+        GuardConfig, Matchers, Paths, RouteAction, RouteConfig, SiteConfig, ValuePattern,
+    };
 
     /// The message for `text` in a file with backends.
     fn message(text: &str) -> String {
@@ -265,6 +300,7 @@ mod tests {
             action: Some(RouteAction::Pool("default".to_owned())),
             paths: Paths::Raw,
             limits: Vec::new(),
+            guard: GuardConfig::default(),
             routes: vec![
                 RouteConfig {
                     path: texts(&["/ws"]),
@@ -385,6 +421,15 @@ mod tests {
             (
                 "[[site]]\nhosts = \"a\"\n[[site.route]]\nfrom = \"all\"\n",
                 "sites[0].routes[0].from[0] is \"all\": 'all' is not a network",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\ndeny = \"all\"\n",
+                "b.toml:4:8: sites[0].deny[0] is \"all\": 'all' is not a network",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\n[[site.route]]\nallowed_origins = [\"a.example\"]\n",
+                "sites[0].routes[0].allowed_origins[0] is \"a.example\": a browser sends the \
+                 scheme, too: write \"https://a.example\", or \"same-host\"",
             ),
             (
                 "[[site]]\nhosts = \"a\"\n[[site.route]]\npth = \"/\"\n",

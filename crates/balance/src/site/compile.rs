@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use throng_http::{Router, Status, param_names};
+use throng_http::{Origins, Router, Status, param_names};
 use throng_proto::ws::handshake::is_token;
 
 use crate::pool::DEFAULT_POOL;
 
 use super::config::{Paths, RouteAction, RouteConfig, SiteConfig};
+use super::guard::{Guard, GuardConfig, SAME_HOST};
 use super::hosts::HostMistake;
 use super::matchers::Matchers;
 use super::split::{POINTS, Split, SplitConfig};
@@ -110,6 +111,7 @@ impl Compiler<'_> {
         };
         let (mut rules, mut patterns) = (Vec::new(), Vec::new());
         let of_site = self.limits(key, &site.limits);
+        let guard = self.guard(key, &site.guard, &GuardConfig::default());
         let own_action = site.action.clone().or_else(|| self.top.clone());
         for (at, route) in site.routes.iter().enumerate() {
             let key = format!("{key}.routes[{at}]");
@@ -128,11 +130,16 @@ impl Compiler<'_> {
             // A limit of both counts a request once.
             let own = own.into_iter().filter(|limit| !of_site.contains(limit));
             let limits = of_site.iter().copied().chain(own).collect();
-            rules.push(self.rule(&key, names, action, (&route.matchers, is_raw, limits)));
+            let guard = match route.guard == GuardConfig::default() {
+                true => guard.clone(),
+                false => self.guard(&key, &route.guard, &site.guard),
+            };
+            let rest = (&route.matchers, is_raw, limits, guard);
+            rules.push(self.rule(&key, names, action, rest));
         }
         let own = own_action.map(|action| {
             let is_raw = site.paths == Paths::Raw;
-            let rest = (&Matchers::default(), is_raw, of_site.into());
+            let rest = (&Matchers::default(), is_raw, of_site.into(), guard);
             rules.push(self.rule(key, names(""), &action, rest));
             rules.len() as u32 - 1
         });
@@ -146,7 +153,7 @@ impl Compiler<'_> {
         key: &str,
         mut names: RuleNames,
         action: &RouteAction,
-        (matchers, is_raw, limits): (&Matchers, bool, Box<[u16]>),
+        (matchers, is_raw, limits, guard): (&Matchers, bool, Box<[u16]>, Option<Arc<Guard>>),
     ) -> SiteRule {
         let action = match action.clone() {
             RouteAction::Pool(pool) => {
@@ -171,7 +178,22 @@ impl Compiler<'_> {
                 RuleAction::Respond { status, text }
             }
         };
-        SiteRule { names: Arc::new(names), action, limits, matchers: matchers.clone(), is_raw }
+        let (names, matchers) = (Arc::new(names), matchers.clone());
+        SiteRule { names, action, limits, guard, matchers, is_raw }
+    }
+
+    /// Returns the rules of who may use a route, together with its site's.
+    fn guard(&mut self, key: &str, own: &GuardConfig, site: &GuardConfig) -> Option<Arc<Guard>> {
+        for (at, origin) in own.allowed_origins.iter().enumerate() {
+            let checked = Origins::check_member(origin);
+            if origin != SAME_HOST
+                && let Err(remedy) = checked
+            {
+                let remedy = format!("{remedy}, or \"{SAME_HOST}\"");
+                self.add(format!("{key}.allowed_origins[{at}]"), format!("{origin:?}"), remedy);
+            }
+        }
+        Guard::new(&own.within(site)).map(Arc::new)
     }
 
     /// Returns the indexes of the limits of these names.

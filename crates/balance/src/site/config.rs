@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use super::guard::GuardConfig;
 use super::matchers::Matchers;
 use super::split::SplitConfig;
 use super::template::{RedirectTarget, Template};
@@ -23,6 +24,8 @@ pub struct SiteConfig {
     pub paths: Paths,
     /// The names of limits of all its requests.
     pub limits: Vec<String>,
+    /// The clients and pages that may use it.
+    pub guard: GuardConfig,
 }
 
 /// A route: requests with one of these paths, for which all conditions hold.
@@ -44,6 +47,8 @@ pub struct RouteConfig {
     pub paths: Option<Paths>,
     /// The names of limits of its requests, besides the limits of its site.
     pub limits: Vec<String>,
+    /// The clients and pages that may use it, besides the rules of its site.
+    pub guard: GuardConfig,
 }
 
 /// The action of a request.

@@ -83,8 +83,7 @@ impl Sites {
             Ok(rule) => {
                 let limits = rule.limits.iter().filter_map(|at| limits.get(usize::from(*at)));
                 explanation.limits = limits.map(|limit| limit.name.clone()).collect();
-                explanation.choose(rule, of);
-                explanation.split(rule, Splitting { request, client, key });
+                explanation.choose(rule, of, Splitting { request, client, key });
             }
             Err(Unrouted { status, reason, .. }) => {
                 (explanation.status, explanation.reason) = (Some(status.code()), reason);
@@ -104,9 +103,15 @@ impl Explanation {
         Self { status: Some(status), reason, ..Self::default() }
     }
 
-    fn choose(&mut self, rule: &SiteRule, of: Variables<'_>) {
+    fn choose(&mut self, rule: &SiteRule, of: Variables<'_>, client: Splitting<'_>) {
         let name = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
-        (self.route, self.pool) = (name(&rule.names.route), name(&rule.names.pool));
+        self.route = name(&rule.names.route);
+        if let Some(reason) = rule.refusal(of.request, client.client) {
+            (self.status, self.reason, self.limits) = (Some(403), reason, Vec::new());
+            return;
+        }
+        self.pool = name(&rule.names.pool);
+        self.split(rule, client);
         if let Some((response, reason)) = rule.answer(of) {
             (self.status, self.reason) = (Some(response.status().code()), reason);
         }

@@ -6,6 +6,7 @@
 mod compile;
 mod config;
 mod explain;
+mod guard;
 mod hosts;
 mod matchers;
 mod readings;
@@ -26,6 +27,8 @@ use throng_proto::http1::Request;
 pub(crate) use compile::SiteMistake;
 pub use config::{Paths, RouteAction, RouteConfig, SiteConfig};
 pub use explain::{Explanation, OtherRoute, Reading};
+use guard::Guard;
+pub use guard::GuardConfig;
 use hosts::Hosts;
 pub use matchers::{Matchers, ValuePattern};
 use split::Split;
@@ -73,6 +76,8 @@ pub(crate) struct SiteRule {
     pub(crate) action: RuleAction,
     /// The indexes of the limits of its site, then of its own.
     pub(crate) limits: Box<[u16]>,
+    /// `None`: all may use it.
+    guard: Option<Arc<Guard>>,
     matchers: Matchers,
     is_raw: bool,
 }
@@ -213,6 +218,11 @@ impl Site {
 }
 
 impl SiteRule {
+    /// Returns why a client may not use it for a request.
+    pub(crate) fn refusal(&self, request: &Request<'_>, client: IpAddr) -> Option<&'static str> {
+        self.guard.as_ref()?.refusal(request, client)
+    }
+
     /// Returns the names for a request, with its pool.
     pub(crate) fn choose(&self, of: Splitting<'_>, random: &mut Random) -> &Arc<RuleNames> {
         match &self.action {

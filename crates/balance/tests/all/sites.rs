@@ -306,6 +306,72 @@ fn each_route_has_the_backends_of_its_pool() {
     running.until_logged("101 /chat a.example /chat chat");
 }
 
+/// Refused clients and pages get 403 before limits count them, with the reason in the log.
+#[test]
+fn clients_and_pages_that_may_not_use_a_route_get_403() {
+    let running = Running::start(
+        "trusted_proxies = [\"127.0.0.1/32\"]\n\
+         [[limit]]\nname = \"l\"\nrate = \"1/h\"\nburst = 0\nkey = \"route\"\n\
+         [[site]]\nhosts = [\"*\"]\nrespond.text = \"ok\"\ndeny = [\"192.0.2.0/24\"]\n\
+         [[site.route]]\nprefix = \"/staff\"\nallow = [\"10.0.0.0/8\", \"192.0.2.7\"]\n\
+         deny = [\"10.0.0.9\"]\n\
+         [[site.route]]\nprefix = \"/own\"\nallowed_origins = \"same-host\"\n\
+         [[site.route]]\npath = \"/ws\"\nallowed_origins = [\"https://b.example\", \"same-host\"]\n\
+         [[site.route]]\npath = \"/once\"\nlimits = \"l\"\nallow = \"10.0.0.0/8\"\n\
+         [[site]]\nhosts = \"b\"\nrespond.text = \"b\"\nallow = [\"10.0.0.0/8\"]\n\
+         allowed_origins = [\"https://b.example\"]\n\
+         [[site.route]]\npath = \"/more\"\nallow = [\"192.0.2.0/24\"]\n\
+         allowed_origins = \"null\"\n",
+    );
+    let mut client = running.connect();
+    let far = "X-Forwarded-For: 203.0.113.5\r\n";
+    let near = "X-Forwarded-For: 10.0.0.5\r\n";
+    let denied = "X-Forwarded-For: 192.0.2.7\r\n";
+    for (host, path, headers, expected) in [
+        ("a", "/", far, "200"),
+        ("a", "/", denied, "403"),
+        ("a", "/", "X-Forwarded-For: 10.0.0.5, 192.0.2.7\r\n", "403"),
+        ("a", "/staff", denied, "403"),
+        ("a", "/staff/x", near, "200"),
+        ("a", "/staff/x", far, "403"),
+        ("a", "/staff", "X-Forwarded-For: ::ffff:10.0.0.9\r\n", "403"),
+        ("a", "/own", "", "200"),
+        ("a", "/own", "Origin: http://a\r\n", "200"),
+        ("a", "/own", "Origin: https://evil.example\r\n", "403"),
+        ("a", "/own", "Origin: null\r\n", "403"),
+        ("a", "/own", "Origin: http://a\r\nOrigin: http://a\r\n", "403"),
+        ("a", "/ws", "Origin: https://b.example\r\n", "200"),
+        ("a", "/ws", "Origin: https://a\r\n", "200"),
+        ("a", "/ws", "Origin: https://b.example.evil\r\n", "403"),
+        ("a", "/once", far, "403"),
+        ("a", "/once", near, "200"),
+        ("a", "/once", near, "429"),
+        ("a", "/once", far, "403"),
+        ("b", "/", near, "200"),
+        ("b", "/", denied, "403"),
+        ("b", "/more", denied, "200"),
+        ("b", "/more", near, "200"),
+        ("b", "/more", far, "403"),
+        ("b", "/", "X-Forwarded-For: 10.0.0.5\r\nOrigin: null\r\n", "403"),
+        ("b", "/more", "X-Forwarded-For: 10.0.0.5\r\nOrigin: null\r\n", "200"),
+        ("b", "/more", "X-Forwarded-For: 10.0.0.5\r\nOrigin: https://b.example\r\n", "200"),
+    ] {
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n{headers}\r\n").as_bytes());
+        let (head, _) = client.answer();
+        assert_eq!(&head[9..12], expected, "{host}{path} {headers}: {head}");
+    }
+    let handshake = String::from_utf8(upgrade("/ws")).unwrap();
+    client.send(handshake.replace("\r\n\r\n", "\r\nOrigin: https://evil\r\n\r\n").as_bytes());
+    assert!(client.head().starts_with("HTTP/1.1 403 "));
+    for line in [
+        "403 / * - - deny lists the client's network",
+        "403 /staff/x * /staff - allow does not list the client's network",
+        "403 /ws * /ws - allowed_origins does not list the page's origin",
+    ] {
+        running.until_logged(line);
+    }
+}
+
 /// A client stays in its part of a split, and a reload with other weights moves it.
 #[test]
 fn a_split_sends_clients_to_pools_by_their_points() {

@@ -161,6 +161,7 @@ mod tests {
         pools = [{ name = \"b\", backends = [\"127.0.0.1:9002\"] }]
         [[site]]
         hosts = [\"app.example\"]
+        deny = \"192.0.2.0/24\"
         routes = [
             { path = \"/ws\", websocket = true },
             { path = \"/ws\", redirect.to = \"https://${host}/page\" },
@@ -236,6 +237,15 @@ mod tests {
                 "10.0.0.1",
                 "site     app.example\nroute    /drawn\npool     -\nsplit    by random\n\
                  share    default: 100.00 %, points 0 to 65535\nshare    b: 0.00 %\n\
+                 not      /: header X-Canary does not hold\n\
+                 not      4 routes with other paths\n",
+            ),
+            (
+                "http://app.example/canary",
+                &[],
+                "192.0.2.1",
+                "site     app.example\nroute    /canary\npool     -\n\
+                 answer   403: deny lists the client's network\n\
                  not      /: header X-Canary does not hold\n\
                  not      4 routes with other paths\n",
             ),

@@ -196,6 +196,10 @@ fn route<'s>(
             return Err((names, answered(Response::error(status, reason), reason)));
         }
     };
+    if let Some(reason) = rule.refusal(asking.of.request, asking.client) {
+        let response = Response::error(Status::FORBIDDEN, "this client or page may not use this");
+        return Err((Some(&rule.names), answered(response, reason)));
+    }
     for limit in rule.limits.iter().filter_map(|at| limits.at(*at)) {
         let Asking { of, client, certificate, now, .. } = asking;
         let (site, route) = (&*rule.names.site, &*rule.names.route);
