@@ -115,8 +115,18 @@ impl Picker {
     /// other: the one with the fewest connections refused in a row, among equals at random by
     /// share. A verdict of down may be outdated.
     pub fn pick_down(&mut self, pool: &Pool, usable: impl Fn(usize) -> bool) -> Option<usize> {
+        self.pick_in(State::Down, pool, usable)
+    }
+
+    /// Returns the index of a backend in this state, in the same way.
+    pub(crate) fn pick_in(
+        &mut self,
+        state: State,
+        pool: &Pool,
+        usable: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
         let all = pool.targets.iter().map(|target| &*target.backend).enumerate();
-        let down = all.filter(|&(at, backend)| backend.state() == State::Down && usable(at));
+        let down = all.filter(|&(at, backend)| backend.state() == state && usable(at));
         let mut best: Option<(usize, u32)> = None;
         let mut equals = 0;
         for (at, backend) in down {

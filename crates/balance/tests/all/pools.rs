@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use throng_balance::{Balancer, Config};
-use throng_testkit::eventually;
+use throng_testkit::{eventually, poll};
 
 use crate::support::{Peer, Scripted, upgrade};
 
@@ -173,4 +173,27 @@ fn a_waiting_request_stays_in_its_pool_over_a_reload() {
     server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     assert!(waiting.head().starts_with("HTTP/1.1 200 "));
     assert_open(&mut tunnel);
+}
+
+/// Its backends are removed, but the request came before.
+#[test]
+fn a_request_under_way_goes_on_in_its_pool_when_a_reload_removes_that() {
+    let [one, two, other] = [Scripted::bind(), Scripted::bind(), Scripted::bind()];
+    let after = pool("new", &[other.address], "") + &site(&[("/", "new")]);
+    let running =
+        Running::start(&(pool("old", &[one.address, two.address], "") + &site(&[("/", "old")])));
+    let mut client = running.connect();
+    client.send(b"GET /old HTTP/1.1\r\nHost: a\r\n\r\n");
+    let mut server = poll("it is asked", || one.try_accept().or_else(|| two.try_accept()));
+    server.head();
+    running.0.apply(config(&after)).unwrap();
+    let mut later = running.connect();
+    later.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    other.accept().head();
+    // The end of a connection without an answer is a reason to try another backend.
+    drop(server);
+    let mut server = poll("another is asked", || one.try_accept().or_else(|| two.try_accept()));
+    assert!(server.head().starts_with("GET /old "));
+    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert!(client.head().starts_with("HTTP/1.1 200 "));
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Dispatch;
-use crate::backend::Backend;
+use crate::backend::{Backend, State};
 use crate::forward::Bound;
 use crate::guards::HandshakePermit;
 use crate::pick::{has_candidate, pick_bound, pick_by_key};
@@ -79,6 +79,23 @@ impl Dispatch {
                 Some(permit) => Choice::Backend(index, permit),
                 None => Choice::Full(None),
             },
+            None => self.choose_removed(exchange, pool, rules),
+        }
+    }
+
+    /// Picks a removed backend for a request whose pool a reload has removed since: it goes
+    /// where it would have gone before. Later requests do not come here.
+    fn choose_removed(&mut self, exchange: &Exchange, pool: &Pool, rules: &BalanceRules) -> Choice {
+        if rules.configuration().pools.named(pool.name()).is_some() {
+            return Choice::None;
+        }
+        let backend = |index: usize| &pool.targets[index].backend;
+        let untried = |index: usize| !exchange.has_tried(backend(index).key());
+        let Some(index) = self.picker.pick_in(State::Removed, pool, untried) else {
+            return Choice::None;
+        };
+        match HandshakePermit::take(backend(index), pool.settings.max_handshakes) {
+            Some(permit) => Choice::Backend(index, permit),
             None => Choice::None,
         }
     }
