@@ -22,7 +22,7 @@ const SPLIT_BY: Key = Key::new(
     Kind::Text("a source such as \"client\""),
     "random",
     "what splits: random (each request), client (its address), header:NAME, cookie:NAME, \
-     query:NAME; without the header and so on, the address",
+     query:NAME (without it, the address), or sticky:NAME, a cookie of the balancer",
 );
 const REDIRECT_TO: Key = Key::new(
     "redirect.to",
@@ -392,6 +392,11 @@ mod tests {
             (
                 "[[site]]\nhosts = \"a\"\nsplit = [{ pool = \"default\" }]\nsplit_by = \"ip\"\n",
                 "b.toml:5:12: sites[0].split_by is \"ip\": write random, client, header:NAME",
+            ),
+            (
+                "sticky.cookie = \"lb\"\n[[site]]\nhosts = \"a\"\nsplit = [{ pool = \"default\" \
+                 }]\nsplit_by = \"sticky:lb\"\n",
+                "b.toml:6:12: sites[0].split_by is \"sticky:lb\": a pool has this name in sticky",
             ),
             (
                 "[[site]]\nhosts = \"a\"\nsplit_by = \"client\"\n",

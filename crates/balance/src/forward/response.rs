@@ -60,13 +60,13 @@ pub enum Framing {
 ///   other fields, such as extensions, concern only the two ends. A 426 that asks for a WebSocket
 ///   keeps its Upgrade (RFC 9110 section 15.5.22).
 ///
-/// `set_cookie` is the value of a Set-Cookie to add, see [`set_cookie`](super::set_cookie). It is
-/// not added to interim answers, and neither are `hsts` and a date.
-pub fn write_response(
+/// `set_cookies` are the values of Set-Cookie to add, see [`set_cookie`](super::set_cookie). They
+/// are not added to interim answers, and neither are `hsts` and a date.
+pub fn write_response<'c>(
     out: &mut Vec<u8>,
     response: &Response<'_>,
     to: &Client<'_>,
-    set_cookie: Option<&str>,
+    set_cookies: impl IntoIterator<Item = &'c str>,
 ) -> Framing {
     let is_interim = response.is_interim();
     if is_interim && !to.http11 {
@@ -114,7 +114,7 @@ pub fn write_response(
         if let Some(value) = to.hsts.filter(|_| response.header(HSTS).is_none()) {
             push_field(out, HSTS, value);
         }
-        if let Some(cookie) = set_cookie {
+        for cookie in set_cookies {
             push_field(out, "Set-Cookie", cookie);
         }
     }

@@ -36,10 +36,7 @@ pub fn sticky_key(
     let hashed = |value: &[u8]| Bound::Hash(hash_value(key, value));
     match sticky {
         Sticky::None => None,
-        Sticky::Cookie(name) => cookies(request)
-            .filter(|(cookie, _)| *cookie == name.as_bytes())
-            .find_map(|(_, value)| parse_key(value))
-            .map(Bound::Backend),
+        Sticky::Cookie(name) => keys_in_cookies(request, name).next().map(Bound::Backend),
         Sticky::Header(name) => {
             request.lines().all_bytes(name).find(|value| !value.is_empty()).map(hashed)
         }
@@ -51,6 +48,16 @@ pub fn sticky_key(
             .map(|(_, value)| hashed(value.as_bytes())),
         Sticky::Ip => Some(Bound::Hash(client_key(key, client))),
     }
+}
+
+/// Returns the client's point in a cookie of a split, which has the form of [`set_cookie`].
+pub(crate) fn point_in_cookie(request: &Request<'_>, name: &str) -> Option<u16> {
+    keys_in_cookies(request, name).find_map(|key| key.try_into().ok())
+}
+
+fn keys_in_cookies(request: &Request<'_>, name: &str) -> impl Iterator<Item = u64> {
+    let of_name = cookies(request).filter(move |(cookie, _)| *cookie == name.as_bytes());
+    of_name.filter_map(|(_, value)| parse_key(value))
 }
 
 /// Returns the value of the Set-Cookie that binds a client to the backend with this

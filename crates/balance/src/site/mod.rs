@@ -32,7 +32,7 @@ pub use guard::GuardConfig;
 use hosts::Hosts;
 pub use matchers::{Matchers, ValuePattern};
 use split::Split;
-pub(crate) use split::Splitting;
+pub(crate) use split::{Chosen, Splitting};
 pub use split::{SplitBy, SplitConfig, SplitShare};
 pub(crate) use template::Variables;
 pub use template::{RedirectTarget, Template};
@@ -224,10 +224,10 @@ impl SiteRule {
     }
 
     /// Returns the names for a request, with its pool.
-    pub(crate) fn choose(&self, of: Splitting<'_>, random: &mut Random) -> &Arc<RuleNames> {
+    pub(crate) fn choose(&self, of: Splitting<'_>, random: &mut Random) -> Chosen<'_> {
         match &self.action {
             RuleAction::Split(split) => split.choose(of, random),
-            _ => &self.names,
+            _ => Chosen { names: &self.names, cookie: None },
         }
     }
 

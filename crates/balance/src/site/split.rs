@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use throng_engine::random::Random;
 use throng_proto::http1::Request;
+use throng_proto::ws::handshake::is_token;
 
 use super::RuleNames;
 use crate::cookie::CookieKey;
@@ -38,6 +39,9 @@ pub enum SplitBy {
     /// A hash of the client's address, or of this header, cookie or parameter; of the address
     /// without it, and with another key.
     Hash(LimitKey),
+    /// A cookie of the balancer with this name, which a client without it gets with a random point.
+    /// A client can choose its point.
+    Sticky(String),
 }
 
 /// A split in the form in which pools are looked up.
@@ -56,6 +60,15 @@ pub(crate) struct Splitting<'r> {
     pub(crate) client: IpAddr,
     /// Hashes depend on it, if it comes from a secret.
     pub(crate) key: &'r CookieKey,
+}
+
+/// The choice of a split.
+#[derive(Clone, Copy)]
+pub(crate) struct Chosen<'s> {
+    /// The names with the pool.
+    pub(crate) names: &'s Arc<RuleNames>,
+    /// The cookie that the client gets, and its point.
+    pub(crate) cookie: Option<(&'s str, u16)>,
 }
 
 /// The part of a pool in a split.
@@ -84,10 +97,15 @@ impl Split {
         Self { ranges: config.shares.iter().map(range).collect(), by: config.by.clone() }
     }
 
-    /// Returns the names with the pool of a request.
-    pub(crate) fn choose(&self, of: Splitting<'_>, random: &mut Random) -> &Arc<RuleNames> {
-        let point = self.point(of).unwrap_or_else(|| random.below(POINTS.into()) as u16);
-        self.at(point)
+    /// Returns the pool of a request.
+    pub(crate) fn choose(&self, of: Splitting<'_>, random: &mut Random) -> Chosen<'_> {
+        let known = self.point(of);
+        let point = known.unwrap_or_else(|| random.below(POINTS.into()) as u16);
+        let cookie = match &self.by {
+            SplitBy::Sticky(name) if known.is_none() => Some((name.as_str(), point)),
+            _ => None,
+        };
+        Chosen { names: self.at(point), cookie }
     }
 
     /// Returns the names with the pool of a point.
@@ -98,9 +116,13 @@ impl Split {
     }
 
     /// Returns the point of a client, the same in every process with the secret of sticky cookies;
-    /// `None` if it is random.
+    /// `None` if it is random, or the client has no cookie yet.
     pub(super) fn point(&self, of: Splitting<'_>) -> Option<u16> {
-        let SplitBy::Hash(key) = &self.by else { return None };
+        let key = match &self.by {
+            SplitBy::Random => return None,
+            SplitBy::Sticky(name) => return forward::point_in_cookie(of.request, name),
+            SplitBy::Hash(key) => key,
+        };
         let hash = match key.value(of.request) {
             Some(value) => forward::hash_value(of.key, &value),
             None => forward::hash_value(of.key, &client_key(of.key, of.client).to_be_bytes()),
@@ -131,7 +153,12 @@ impl FromStr for SplitBy {
             None if text == "random" => Ok(Self::Random),
             None if text == "client" => Ok(Self::Hash(LimitKey::Address)),
             Some(("header" | "cookie" | "query", _)) => text.parse().map(Self::Hash),
-            _ => Err("write random, client, header:NAME, cookie:NAME or query:NAME"),
+            Some(("sticky", name)) => match is_token(name) && !name.starts_with("__") {
+                true => Ok(Self::Sticky(name.to_owned())),
+                false => Err("write the cookie's name behind the colon, without a prefix such as \
+                              __Host-, for example \"sticky:track\""),
+            },
+            _ => Err("write random, client, header:NAME, cookie:NAME, query:NAME or sticky:NAME"),
         }
     }
 }
@@ -142,6 +169,7 @@ impl fmt::Display for SplitBy {
             Self::Random => f.write_str("random"),
             Self::Hash(LimitKey::Address) => f.write_str("client"),
             Self::Hash(key) => key.fmt(f),
+            Self::Sticky(name) => write!(f, "sticky:{name}"),
         }
     }
 }
@@ -228,6 +256,7 @@ mod tests {
         let weights = [90, 5, 4, 1];
         for (by, key) in [
             ("random", &drawn),
+            ("sticky:track", &drawn),
             ("client", &drawn),
             ("client", &secret),
             ("header:X-User", &drawn),
@@ -240,8 +269,8 @@ mod tests {
                 let address = IpAddr::V4((0x0a00_0000 + client).into());
                 counts[with_request(&head, |request| {
                     let of = Splitting { request, client: address, key };
-                    let names = split.choose(of, &mut random);
-                    names.pool.parse::<usize>().unwrap()
+                    let chosen = split.choose(of, &mut random);
+                    chosen.names.pool.parse::<usize>().unwrap()
                 })] += 1.0;
             }
             let expected = weights.map(|weight| f64::from(weight) * 100.0);
@@ -276,14 +305,43 @@ mod tests {
         assert_eq!(point("random", "10.0.0.1", ""), None);
     }
 
+    /// Only a cookie of the balancer's own form has a point; a client with another one gets one.
+    #[test]
+    fn a_cookie_has_the_point_that_was_drawn() {
+        let (split, key) = (split(&[1, 1], "sticky:track"), CookieKey::default());
+        let mut random = Random::new(7);
+        let mut choose = |cookie: &str| {
+            let head = format!("{}\nCookie: {cookie}", get("a", "/"));
+            with_request(&head, |request| {
+                let client = IpAddr::V4(0x0a00_0001.into());
+                let chosen = split.choose(Splitting { request, client, key: &key }, &mut random);
+                (chosen.names.pool.to_string(), chosen.cookie.map(|(_, point)| point))
+            })
+        };
+        for point in [0, 0x7fff, 0x8000, u16::MAX] {
+            let pool = u16::from(point >= 0x8000).to_string();
+            assert_eq!(choose(&format!("track={point:016x}")), (pool.clone(), None));
+            assert_eq!(choose(&format!("track=x; track={point:016x}")), (pool, None));
+        }
+        for other in
+            ["a=1", "track=", "track=1", "track=0000000000010000", "Track=0000000000000001"]
+        {
+            let (pool, point) = choose(other);
+            assert_eq!(pool, u16::from(point.unwrap() >= 0x8000).to_string(), "{other}");
+        }
+    }
+
     #[test]
     fn sources_of_points_are_read_and_printed() {
-        for text in ["random", "client", "header:X-A", "cookie:a", "query:q"] {
+        for text in ["random", "client", "header:X-A", "cookie:a", "query:q", "sticky:track"] {
             assert_eq!(text.parse::<SplitBy>().unwrap().to_string(), text);
         }
         for text in ["", "address", "site", "header", "ip:a"] {
             let remedy = text.parse::<SplitBy>().unwrap_err();
             assert!(remedy.starts_with("write random, client"), "{text}: {remedy}");
+        }
+        for text in ["sticky:", "sticky:a b", "sticky:__Host-a"] {
+            assert!(text.parse::<SplitBy>().unwrap_err().contains("sticky:track"), "{text}");
         }
         assert!("cookie:".parse::<SplitBy>().unwrap_err().contains("behind the colon"));
     }

@@ -372,6 +372,62 @@ fn clients_and_pages_that_may_not_use_a_route_get_403() {
     }
 }
 
+/// A cookie brings a client back to its part; the pool's sticky cookie stands beside it.
+#[test]
+fn a_split_may_keep_the_point_in_a_cookie() {
+    let pools = [(); 2].map(|()| Scripted::bind());
+    let [one, other] = pools.each_ref().map(|pool| pool.address);
+    let text = |weights: [u32; 2]| {
+        format!(
+            "sticky.cookie = \"lb\"\n\
+             pools = [{{ name = \"one\", backends = [\"{one}\"] }}, \
+             {{ name = \"other\", backends = [\"{other}\"] }}]\n\
+             [[site]]\nhosts = \"*\"\nsplit_by = \"sticky:track\"\n\
+             split = [{{ pool = \"one\", weight = {} }}, {{ pool = \"other\", weight = {} }}]\n",
+            weights[0], weights[1]
+        )
+    };
+    let running = Running::start(&text([1, 1]));
+    // Returns the cookies that a client with these gets, and the place of its pool.
+    let ask = |request: &str, cookies: &str, answer: &[u8]| {
+        let mut client = running.connect();
+        client.send(request.replacen("\r\n\r\n", &format!("\r\n{cookies}\r\n"), 1).as_bytes());
+        let accepted = || (0..2).find_map(|at| Some((pools[at].try_accept()?, at)));
+        let (mut server, at) = poll("a request at a pool", accepted);
+        server.head();
+        server.send(answer);
+        let head = client.head();
+        let set = head.lines().filter_map(|line| line.strip_prefix("Set-Cookie: "));
+        (set.map(str::to_owned).collect::<Vec<_>>(), at)
+    };
+    let page = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let mut reached = [0; 2];
+    for _ in 0..40 {
+        let (set, at) = ask(page, "", answer);
+        reached[at] += 1;
+        let [lb, track] = &*set else { panic!("{set:?}") };
+        assert!(lb.starts_with("lb="), "{set:?}");
+        assert!(track.starts_with("track=000000000000"), "{set:?}");
+        assert!(track.ends_with("; Path=/; HttpOnly; SameSite=Lax"), "{set:?}");
+        let values = [lb, track].map(|it| it.split(';').next().unwrap());
+        let both = format!("Cookie: {}\r\n", values.join("; "));
+        assert_eq!(ask(page, &both, answer), (Vec::new(), at), "{both}");
+    }
+    assert!(reached.iter().all(|count| *count > 2), "{reached:?}");
+    // The highest point has the last pool until its weight is 0, and the answer to a handshake also
+    // has the cookie.
+    let highest = "Cookie: track=000000000000ffff\r\n";
+    assert_eq!(ask(page, highest, answer).1, 1);
+    let text = format!("listen = \"127.0.0.1:0\"\nshards = 1\n{}", text([1, 0]));
+    running.0.apply(Config::parse(&text, "b.toml").unwrap()).unwrap();
+    eventually("all clients have the first pool", || ask(page, highest, answer).1 == 0);
+    let mut client = running.connect();
+    client.send(&upgrade("/ws"));
+    let _server = pools[0].open();
+    assert!(client.head().contains("Set-Cookie: track="));
+}
+
 /// A client stays in its part of a split, and a reload with other weights moves it.
 #[test]
 fn a_split_sends_clients_to_pools_by_their_points() {

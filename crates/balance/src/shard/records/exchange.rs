@@ -195,6 +195,8 @@ pub(in crate::shard) struct Exchange {
     keep_alive: bool,
     /// Its entry for the log.
     entry: Option<Box<LogEntry>>,
+    /// The value of a Set-Cookie with the client's point in a split.
+    split_cookie: Option<Box<str>>,
 }
 
 impl Exchange {
@@ -210,7 +212,8 @@ impl Exchange {
         let attempt =
             BackendAttempt { replay: Some(text), host_at, began: now, ..BackendAttempt::default() };
         let (body, answering) = (BodyState::Running(Progress::default()), Answering::Interim(0));
-        Self { keep_alive: !facts.is(Fact::Last), facts, attempt, body, answering, entry }
+        let keep_alive = !facts.is(Fact::Last);
+        Self { keep_alive, facts, attempt, body, answering, entry, split_cookie: None }
     }
 
     /// Creates the record of a connection that is passed through, after these bytes.
@@ -225,6 +228,16 @@ impl Exchange {
         let mut exchange = Self::new(facts, received, None, entry, now);
         (exchange.keep_alive, exchange.body) = (false, BodyState::Complete);
         exchange
+    }
+
+    /// Returns it with a cookie that its client gets with the answer.
+    pub(in crate::shard) fn with_split_cookie(self, split_cookie: Option<Box<str>>) -> Self {
+        Self { split_cookie, ..self }
+    }
+
+    /// Returns the value of the Set-Cookie with the client's point in a split.
+    pub(in crate::shard) fn split_cookie(&self) -> Option<&str> {
+        self.split_cookie.as_deref()
     }
 
     pub(in crate::shard) fn facts(&self) -> &RequestFacts {

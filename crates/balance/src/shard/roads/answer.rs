@@ -506,7 +506,7 @@ impl AnswerReader<'_> {
         let is_head = self.exchange.facts().is(Fact::Head);
         let date = if response.is_interim() { "" } else { self.time.date() };
         let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref(), date };
-        self.actions
-            .write(self.to, |out| forward::write_response(out, response, &to, cookie.as_deref()))
+        let cookies = cookie.as_deref().into_iter().chain(self.exchange.split_cookie());
+        self.actions.write(self.to, |out| forward::write_response(out, response, &to, cookies))
     }
 }

@@ -20,7 +20,7 @@ use crate::limit::{BeyondLimit, Counted, RateLimits, Refusal};
 use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::RequestLog;
 use crate::shard::rules::BalanceRules;
-use crate::site::{RuleNames, Sites, Splitting, Unrouted, Variables};
+use crate::site::{Chosen, RuleNames, Sites, Splitting, Unrouted, Variables};
 
 const LOOPED: &str = "this request has come through this balancer before: a backend of it, or \
                       of one behind it, leads back to it";
@@ -114,7 +114,7 @@ pub(super) fn begin_exchange(
         false => origin.is_secure(),
     };
     let subject = Subject { client: Some(client), ..origin.subject() };
-    let mut names = None;
+    let (mut names, mut split_cookie) = (None, None);
     if let Configuration { sites: Some(sites), limits, .. } = &**rules.configuration() {
         let of = Asking {
             of: Variables { request, is_secure },
@@ -124,12 +124,16 @@ pub(super) fn begin_exchange(
             cookie_key: &settings.cookie_key,
             now,
         };
-        names = Some(route((sites, limits), of, (scratch, random)).map_err(
-            |(names, mut answer)| {
+        let chosen =
+            route((sites, limits), of, (scratch, random)).map_err(|(names, mut answer)| {
                 answer.entry = log.begin(request, subject, (names, None), now);
                 Unserved::Answered(answer)
-            },
-        )?);
+            })?;
+        names = Some(chosen.names);
+        split_cookie = chosen.cookie.map(|(name, point)| {
+            let same_site = settings.cookie_same_site;
+            forward::set_cookie(name, point.into(), is_secure, same_site).into()
+        });
     }
     let pools = &rules.configuration().pools;
     let pool = match names {
@@ -162,7 +166,7 @@ pub(super) fn begin_exchange(
         head.extend_from_slice(format!("X-Request-ID: {id}\r\n\r\n").as_bytes());
     }
     let entry = log.begin(request, subject, (names, id), now);
-    Ok(Exchange::new(facts, head, host_at, entry, now))
+    Ok(Exchange::new(facts, head, host_at, entry, now).with_split_cookie(split_cookie))
 }
 
 /// A request whose route is looked up.
@@ -181,12 +185,12 @@ struct Asking<'r> {
 /// The names for the log and the answer of a request that the balancer answers.
 type Unforwarded<'s> = (Option<&'s Arc<RuleNames>>, Box<OwnAnswer>);
 
-/// Returns the names of the route of a request that a pool answers.
+/// Returns the route's choice for a request that a pool answers.
 fn route<'s>(
     (sites, limits): (&'s Sites, &RateLimits),
     asking: Asking<'_>,
     (scratch, random): (&mut Vec<u8>, &mut Random),
-) -> Result<&'s Arc<RuleNames>, Unforwarded<'s>> {
+) -> Result<Chosen<'s>, Unforwarded<'s>> {
     let answered = |response, reason: &'static str| {
         Box::new(OwnAnswer { response, reason: reason.into(), entry: None, closing: None })
     };
