@@ -23,12 +23,13 @@ Runs every layer of tests in order and ends with a table and `N passed, N failed
 A layer installs or builds what it needs, or says in one line what is missing. With CI=true in the
 environment a missing program is a failure.
 
-cargo xtask dist [--binary FILE]
+cargo xtask dist [--binary FILE] [--windows FILE]
 
 Makes the files of a release in target/release-files: a static binary in an archive and a Debian
 package, a program for Windows in an archive, a list of crates, and checksums; then installs the
 package into a folder and starts what its units start. The program for Windows runs under Wine.
   --binary FILE       pack this binary instead of building one
+  --windows FILE      pack this program for Windows instead of building one
 ";
 
 /// The requested task.
@@ -44,6 +45,8 @@ pub(crate) enum Action {
     Dist {
         /// A binary that is packed instead of a new build.
         binary: Option<PathBuf>,
+        /// A program for Windows that is packed instead of a new build.
+        windows: Option<PathBuf>,
     },
 }
 
@@ -123,15 +126,18 @@ fn check(arguments: impl Iterator<Item = String>) -> Result<Action, String> {
 }
 
 fn dist(mut arguments: impl Iterator<Item = String>) -> Result<Action, String> {
-    let binary = match arguments.next().as_deref() {
-        None => None,
-        Some("--binary") => {
-            let file = arguments.next().ok_or("--binary needs a file")?;
-            Some(PathBuf::from(file))
-        }
-        Some(other) => return Err(format!("unknown flag `{other}`; expected --binary")),
-    };
-    Ok(Action::Dist { binary })
+    let (mut binary, mut windows) = (None, None);
+    while let Some(flag) = arguments.next() {
+        let file = match &*flag {
+            "--binary" => &mut binary,
+            "--windows" => &mut windows,
+            other => {
+                return Err(format!("unknown flag `{other}`; expected --binary or --windows"));
+            }
+        };
+        *file = Some(arguments.next().ok_or(format!("{flag} needs a file"))?.into());
+    }
+    Ok(Action::Dist { binary, windows })
 }
 
 fn example(flag: &str) -> &'static str {

@@ -44,8 +44,13 @@ struct Release<'a> {
     binary: PathBuf,
 }
 
-/// Creates all files and checks them. Packs `binary` instead of a new build, if it is given.
-pub(crate) fn run(site: &Site, binary: Option<PathBuf>) -> Result<(), Stop> {
+/// Creates all files and checks them. Packs `binary` and the program for Windows instead of new
+/// builds, if they are given.
+pub(crate) fn run(
+    site: &Site,
+    binary: Option<PathBuf>,
+    windows: Option<PathBuf>,
+) -> Result<(), Stop> {
     let git = |arguments: &[&str]| -> Result<String, String> {
         let output = Command::new("git").args(arguments).current_dir(&site.root).output();
         let output = output.map_err(|error| format!("cannot run git: {error}"))?;
@@ -60,7 +65,6 @@ pub(crate) fn run(site: &Site, binary: Option<PathBuf>) -> Result<(), Stop> {
         binary: site.target.join(TARGET).join("dist/throng"),
         site,
     };
-    let is_built = binary.is_none();
     match binary {
         Some(binary) => release.binary = binary,
         None => release.build()?,
@@ -77,10 +81,7 @@ pub(crate) fn run(site: &Site, binary: Option<PathBuf>) -> Result<(), Stop> {
     let alone = format!("throng-{}-{TARGET}", release.version);
     copy(&release.binary, &release.folder.join(alone), 0o755)?;
     release.archive(&tree)?;
-    match is_built {
-        true => windows::make(&release, &tree)?,
-        false => println!("no archive for Windows: --binary packs one program"),
-    }
+    windows::make(&release, &tree, windows)?;
     release.bill_of_materials()?;
     release.checksums()?;
     check::installed(&release, &deb)?;

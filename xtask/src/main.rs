@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             }
         },
         Ok(Action::Check { packages }) => run(|site| check::run(site, &packages)),
-        Ok(Action::Dist { binary }) => run(|site| dist::run(site, binary)),
+        Ok(Action::Dist { binary, windows }) => run(|site| dist::run(site, binary, windows)),
         Err(problem) => {
             eprintln!("xtask: {problem}\n\n{}", arguments::HELP);
             ExitCode::from(2)

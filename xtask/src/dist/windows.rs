@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{BUILD, PACKAGE, Release, STEP, cargo_home, copy, fresh, write};
+use super::{BUILD, PACKAGE, Release, STEP, cargo_home, fresh, write};
 use crate::command::run_step;
 use crate::layers::wine::Wine;
 use crate::outcome::Stop;
@@ -12,17 +12,29 @@ use crate::site::clean_cargo_environment;
 
 const TARGET: &str = "x86_64-pc-windows-gnu";
 
-/// Builds the program, packs it with the documents and settings of `tree`, and starts it under
+/// The answer of `throng config check`.
+const VALID: &str = "the configuration is valid";
+
+/// Packs a program, or a new build, with the documents and settings of `tree`, and starts it under
 /// Wine.
-pub(super) fn make(release: &Release<'_>, tree: &Path) -> Result<(), Stop> {
+pub(super) fn make(
+    release: &Release<'_>,
+    tree: &Path,
+    program: Option<PathBuf>,
+) -> Result<(), Stop> {
     let wine = Wine::find(release.site)?;
-    let program = build(release)?;
+    let program = match program {
+        Some(program) => program,
+        None => build(release)?,
+    };
     let zip = provision::program(&["zip"], &["zip"])?;
     let name = format!("throng-{}-{TARGET}", release.version);
     let folder = release.folder.join("windows");
     let files = folder.join(&name);
     fresh(&files)?;
-    copy(&program, &files.join("throng.exe"), 0o755)?;
+    let mut strip = Command::new("x86_64-w64-mingw32-strip");
+    strip.args(["--strip-all", "-o"]).arg(files.join("throng.exe")).arg(&program);
+    run_step(&mut strip, STEP)?;
     for (from, to) in [("usr/share/doc/throng", "."), ("etc/throng", ".")] {
         let from = format!("{}/.", tree.join(from).display());
         run_step(Command::new("cp").args(["--archive", &from]).arg(files.join(to)), STEP)?;
@@ -34,8 +46,8 @@ pub(super) fn make(release: &Release<'_>, tree: &Path) -> Result<(), Stop> {
     }
     for (words, expected) in [
         (&["--version"][..], &*release.version),
-        (&["config", "check", "serve", "--config", "serve.toml"], "ok"),
-        (&["config", "check", "balance", "--set", "backends=127.0.0.1:1"], "ok"),
+        (&["config", "check", "serve", "--config", "serve.toml"], VALID),
+        (&["config", "check", "balance", "--set", "backends=127.0.0.1:1"], VALID),
     ] {
         let answer = wine.output(&files.join("throng.exe"), words, &files)?;
         if !answer.contains(expected) {
