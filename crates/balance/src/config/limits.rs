@@ -128,6 +128,17 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_nothing_names_is_a_warning() {
+        let limits = "limits = [{ name = \"a\", rate = \"1/s\" }, \
+                      { name = \"b\", rate = \"1/s\" }, { name = \"c\", rate = \"1/s\" }]\n";
+        let site = "[[site]]\nhosts = [\"a\"]\nrespond.text = \"a\"\nlimits = [\"a\"]\n\
+                    [[site.route]]\npath = \"/\"\nlimits = [\"c\"]\n";
+        let config = Config::parse(&format!("{limits}{site}"), "b.toml").unwrap();
+        let [warning] = config.warnings() else { panic!("{:?}", config.warnings()) };
+        assert!(warning.starts_with("limit b counts nothing"), "{warning}");
+    }
+
+    #[test]
     fn mistakes_have_their_place() {
         let site = "[[site]]\nhosts = [\"a\"]\nrespond.text = \"a\"\nlimits = [\"dial\"]\n";
         for (limit, expected) in [

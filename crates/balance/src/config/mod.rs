@@ -318,9 +318,24 @@ impl Config {
             }
             draft.add(draft.values().error(&key, value, remedy));
         }
+        for name in config.unused_limits() {
+            draft.warn(format!(
+                "limit {name} counts nothing: write its name into limits of a site or route"
+            ));
+        }
         config.warnings = draft.take_warnings();
         config.values = Some(Arc::new(draft.finish()?));
         Ok(config)
+    }
+
+    /// Returns the names of limits that no site and no route has.
+    fn unused_limits(&self) -> impl Iterator<Item = &str> {
+        let of_site = |site: &SiteConfig, name: &String| {
+            site.limits.contains(name) || site.routes.iter().any(|it| it.limits.contains(name))
+        };
+        let names = self.limits.iter().map(|limit| &limit.name);
+        let unused = names.filter(move |name| !self.sites.iter().any(|site| of_site(site, name)));
+        unused.map(String::as_str)
     }
 
     /// Returns warnings about valid values that are probably unintended, one line each: for example

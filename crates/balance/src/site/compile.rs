@@ -282,8 +282,15 @@ impl Compiler<'_> {
     }
 
     fn matchers(&mut self, key: &str, matchers: &Matchers) {
-        for (at, method) in matchers.methods.iter().enumerate().filter(|(_, it)| !is_token(it)) {
-            let remedy = "write a method such as \"GET\"";
+        for (at, method) in matchers.methods.iter().enumerate() {
+            // Methods are case-sensitive, and no client sends `post`.
+            let is_upper = !method.bytes().any(|byte| byte.is_ascii_lowercase());
+            if is_token(method) && is_upper {
+                continue;
+            }
+            let upper = method.to_ascii_uppercase();
+            let upper = if is_token(&upper) { &upper } else { "GET" };
+            let remedy = format!("write a method such as {upper:?}");
             self.add(format!("{key}.methods[{at}]"), format!("{method:?}"), remedy);
         }
         for (name, _) in &matchers.header {

@@ -38,6 +38,10 @@ impl Hosts {
                     None => (&mut self.exact, pattern),
                 },
             };
+            if pattern == "_" {
+                let remedy = "write \"*\" for all hosts that no other site has";
+                return Err(HostMistake::Invalid(remedy.to_owned()));
+            }
             // A domain after stars is checked as a name with one.
             let checked = if name == pattern { name.to_owned() } else { format!("*.{name}") };
             checked.parse::<HostPattern>().map_err(HostMistake::Invalid)?;
@@ -187,6 +191,7 @@ mod tests {
             ("***.example", "*.example.com"),
             ("**.10.0.0.1", "no subdomains"),
             ("", "not a host's name"),
+            ("_", "write \"*\""),
         ] {
             let Err(HostMistake::Invalid(error)) = hosts.add(pattern, 9) else {
                 panic!("{pattern} is accepted");

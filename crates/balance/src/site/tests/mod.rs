@@ -376,6 +376,7 @@ fn a_lookup_does_not_allocate() {
 
 #[test]
 fn mistakes_name_setting_value_and_remedy() {
+    let methods = Matchers { methods: vec!["post".to_owned()], ..Matchers::default() };
     let action = |action| SiteConfig { action: Some(action), ..site(&["a"], Vec::new()) };
     let (to, text): (RedirectTarget, Template) = ("/x".parse().unwrap(), "x".parse().unwrap());
     let header = Matchers { header: vec![("host".into(), "x".into())], ..Matchers::default() };
@@ -431,6 +432,12 @@ fn mistakes_name_setting_value_and_remedy() {
             "sites[0].respond.status",
             "101",
             "200",
+        ),
+        (
+            site(&["a"], vec![with(route("r", &["/"]), methods)]),
+            "sites[0].routes[0].methods[0]",
+            "\"post\"",
+            "\"POST\"",
         ),
         (
             site(&["a"], vec![with(route("r", &["/"]), header)]),
