@@ -24,7 +24,7 @@ pub(super) fn copy_all(root: &Path, to: &Path) -> Result<(), String> {
 }
 
 /// Returns the paths of all files in a folder, with forward slashes, relative to the root.
-fn files_below(root: &Path, folder: &str) -> Result<Vec<String>, String> {
+pub(super) fn files_below(root: &Path, folder: &str) -> Result<Vec<String>, String> {
     let problem = |error: std::io::Error| format!("{folder}: {error}");
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(root.join(folder)).map_err(problem)? {

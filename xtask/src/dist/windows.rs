@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{BUILD, PACKAGE, Release, STEP, cargo_home, fresh, write};
+use super::{BUILD, Release, STEP, cargo_home, documents, fresh, write};
 use crate::command::run_step;
 use crate::layers::wine::Wine;
 use crate::outcome::Stop;
 use crate::provision;
-use crate::site::clean_cargo_environment;
 
 const TARGET: &str = "x86_64-pc-windows-gnu";
 
@@ -35,9 +34,9 @@ pub(super) fn make(
     let mut strip = Command::new("x86_64-w64-mingw32-strip");
     strip.args(["--strip-all", "-o"]).arg(files.join("throng.exe")).arg(&program);
     run_step(&mut strip, STEP)?;
-    for (from, to) in [("usr/share/doc/throng", "."), ("etc/throng", ".")] {
+    for from in ["usr/share/doc/throng", "etc/throng"] {
         let from = format!("{}/.", tree.join(from).display());
-        run_step(Command::new("cp").args(["--archive", &from]).arg(files.join(to)), STEP)?;
+        run_step(Command::new("cp").args(["--archive", &from]).arg(&files), STEP)?;
     }
     for settings in ["serve.toml", "balance.toml"] {
         let path = files.join(settings);
@@ -57,8 +56,7 @@ pub(super) fn make(
         println!("ok throng.exe {} under Wine", words.join(" "));
     }
     release.stamp(&folder)?;
-    let mut names = Vec::new();
-    list(&folder, &folder, &mut names).map_err(|error| error.to_string())?;
+    let mut names = documents::files_below(&folder, &name)?;
     names.sort();
     let mut pack = Command::new(zip);
     // Without what depends on this machine: users, and the order in its folders.
@@ -74,32 +72,13 @@ fn build(release: &Release<'_>) -> Result<PathBuf, Stop> {
          -Clink-arg=-Wl,--no-insert-timestamp"
     );
     let c = format!("-ffile-prefix-map={home}=/cargo -ffile-prefix-map={root}=/throng");
-    let mut cargo = Command::new("cargo");
-    cargo.args(["build", "--locked", "--profile", "dist", "--package", PACKAGE]);
     // Apart from checks for this target, which compile no C code.
     let folder = site.target.join("windows");
-    cargo.args(["--target", TARGET, "--target-dir"]).arg(&folder).current_dir(&site.root);
-    clean_cargo_environment(&mut cargo);
-    cargo
-        .env("RUSTFLAGS", rust)
-        .env("CFLAGS_x86_64_pc_windows_gnu", c)
-        // Else aws-lc needs an assembler for Windows.
-        .env("AWS_LC_SYS_PREBUILT_NASM", "1")
-        .env("SOURCE_DATE_EPOCH", &release.time)
-        .env("SOURCE_COMMIT", &release.commit);
+    let mut cargo = release.cargo_build(TARGET, &folder, &rust);
+    cargo.env("CFLAGS_x86_64_pc_windows_gnu", c);
+    // Else aws-lc needs an assembler for Windows.
+    cargo.env("AWS_LC_SYS_PREBUILT_NASM", "1");
     println!("building for {TARGET}");
     run_step(&mut cargo, BUILD)?;
     Ok(folder.join(TARGET).join("dist/throng.exe"))
-}
-
-/// Adds the files below a folder to `names`, relative to `root`.
-fn list(root: &Path, folder: &Path, names: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        match path.is_dir() {
-            true => list(root, &path, names)?,
-            false => names.push(path.strip_prefix(root).unwrap_or(&path).to_owned()),
-        }
-    }
-    Ok(())
 }
