@@ -243,8 +243,19 @@ impl SiteRule {
             RuleAction::Respond { status, text } => {
                 let text = text.render(of);
                 let response = text.map(|text| Response::new(*status).with_text(text));
-                (response.unwrap_or_else(no_host), "the route responds")
+                let response = response.unwrap_or_else(no_host);
+                (upgrade_if_required(response), "the route responds")
             }
         })
     }
+}
+
+/// Adds the protocol that a 426 must name (RFC 9110 section 15.5.22).
+fn upgrade_if_required(response: Response) -> Response {
+    if response.status() != Status::UPGRADE_REQUIRED {
+        return response;
+    }
+    let status = response.status();
+    // The header is valid.
+    response.header("Upgrade", "websocket").unwrap_or_else(|_| Response::new(status))
 }

@@ -153,6 +153,17 @@ fn a_handshake_takes_its_route_and_a_page_at_its_path_another() {
     assert!(other.head().starts_with("HTTP/1.1 308 "));
 }
 
+/// RFC 9110 section 15.5.22.
+#[test]
+fn a_426_names_the_protocol() {
+    let running = Running::start("[[site]]\nhosts = [\"*\"]\nrespond.status = 426\n");
+    let mut client = running.connect();
+    client.send(&get("a", "/"));
+    let (head, _) = client.answer();
+    assert!(head.starts_with("HTTP/1.1 426 Upgrade Required\r\n"), "{head}");
+    assert!(head.contains("Upgrade: websocket\r\n"), "{head}");
+}
+
 #[test]
 fn pipelined_requests_are_answered_in_order_by_the_balancer_and_backends() {
     let backend = Scripted::bind();
