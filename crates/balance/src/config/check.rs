@@ -12,7 +12,7 @@ use throng_tls::{TlsClient, is_server_name_pattern};
 
 use super::{BackendConfig, ClientSide, Config, NamedBackend, PoolConfig, keys};
 use crate::backend::MAX_WEIGHT;
-use crate::limit::MAX_LIMITS;
+use crate::limit::{MAX_LIMITS, MAX_MEMORY};
 use crate::machine::Machine;
 use crate::pool::DEFAULT_POOL;
 use crate::settings::{Check, CheckKind, SameSite, Settings, Sticky, Timeouts, reaches};
@@ -257,6 +257,10 @@ fn limits(config: &Config, mistakes: &mut Mistakes) {
     let count = config.limits.len();
     let remedy = format!("{MAX_LIMITS} are the most");
     mistakes.must(count <= MAX_LIMITS, "limits", format_args!("a list of {count}"), remedy);
+    let memory = config.limits.iter().fold(0, |sum: usize, it| sum.saturating_add(it.memory));
+    let remedy = "all limits together take at most 1GiB: lower their memory";
+    let value = format_args!("a list with {memory} bytes of memory");
+    mistakes.must(memory <= MAX_MEMORY, "limits", value, remedy);
     let mut names = HashSet::new();
     for (at, limit) in config.limits.iter().enumerate() {
         for (key, value, remedy) in limit.mistakes() {

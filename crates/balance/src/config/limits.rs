@@ -128,6 +128,19 @@ mod tests {
     }
 
     #[test]
+    fn all_limits_together_take_at_most_a_gibibyte() {
+        let site = "[[site]]\nhosts = \"a\"\nrespond.text = \"\"\n";
+        let limits = |count: usize| {
+            let limit =
+                |at| format!("[[limit]]\nname = \"l{at}\"\nrate = \"1/s\"\nmemory = \"64MiB\"\n");
+            (0..count).map(limit).collect::<String>() + site
+        };
+        assert!(Config::parse(&limits(16), "b.toml").is_ok());
+        let message = Config::parse(&limits(17), "b.toml").unwrap_err().to_string();
+        assert!(message.contains("at most 1GiB: lower their memory"), "{message}");
+    }
+
+    #[test]
     fn a_limit_that_nothing_names_is_a_warning() {
         let limits = "limits = [{ name = \"a\", rate = \"1/s\" }, \
                       { name = \"b\", rate = \"1/s\" }, { name = \"c\", rate = \"1/s\" }]\n";
@@ -142,7 +155,7 @@ mod tests {
     fn mistakes_have_their_place() {
         let site = "[[site]]\nhosts = [\"a\"]\nrespond.text = \"a\"\nlimits = [\"dial\"]\n";
         for (limit, expected) in [
-            ("", "sites[0].limits[0] is \"dial\": there is no limit: write one as [[limit]]"),
+            ("", "sites[0].limits[0] is \"dial\": the file has no [[limit]]: write one"),
             ("name = \"a\"\nrate = \"1/s\"", "no limit has this name: write one of a"),
             ("name = \"dial\"", "its rate is missing: add rate = \"5/s\""),
             ("name = \"dial\"\nrate = \"5\"", "limits[0].rate is \"5\": write a rate such as"),

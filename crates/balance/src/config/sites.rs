@@ -44,7 +44,7 @@ const LIMITS: Key = Key::new(
     "limits",
     Kind::List(&Kind::Text("the name of a limit such as \"dial\"")),
     "",
-    "names of limits; those of a site count all its requests, also with limits of the route",
+    "names of limits; a site's count all its requests, with or without limits of the route",
 );
 const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""));
 const ALLOW: Key = Key::new(
@@ -367,7 +367,7 @@ mod tests {
             ),
             (
                 "[[site]]\nhosts = \"a\"\npool = \"b\"\n",
-                "b.toml:4:8: sites[0].pool is \"b\": there is no pool of this name: write one of \
+                "b.toml:4:8: sites[0].pool is \"b\": no pool has this name: write one of \
                  default",
             ),
             (
@@ -376,7 +376,7 @@ mod tests {
             ),
             (
                 "[[site]]\nhosts = \"a\"\nsplit = [{ pool = \"default\" }, { pool = \"b\" }]\n",
-                "sites[0].split[1].pool is \"b\": there is no pool of this name: write one of",
+                "sites[0].split[1].pool is \"b\": no pool has this name: write one of",
             ),
             (
                 "[[site]]\nhosts = \"a\"\nsplit = [{ pool = \"default\", weight = 0 }]\n",

@@ -28,6 +28,9 @@ use crate::host::{MAX_HOST, fold_host};
 /// The most limits.
 pub(crate) const MAX_LIMITS: usize = 1_000;
 
+/// The most bytes for the keys of all limits together.
+pub(crate) const MAX_MEMORY: usize = 1 << 30;
+
 /// All limits, in the order of the file.
 #[derive(Clone, Debug, Default)]
 pub struct RateLimits(Arc<[Arc<RateLimit>]>);

@@ -207,7 +207,7 @@ impl Compiler<'_> {
                 None => {
                     let known = &self.limits[..self.limits.len().min(20)];
                     let remedy = match known.is_empty() {
-                        true => "there is no limit: write one as [[limit]]".to_owned(),
+                        true => "the file has no [[limit]]: write one with this name".to_owned(),
                         false => {
                             format!("no limit has this name: write one of {}", known.join(", "))
                         }
@@ -242,11 +242,11 @@ impl Compiler<'_> {
 
     fn pool_remedy(&self) -> String {
         if self.pools.is_empty() {
-            return "there is no pool: write backends, which are the pool \"default\", or a [[pool]]"
+            return "the file has no pool: write backends, the pool \"default\", or a [[pool]]"
                 .to_owned();
         }
         let names: Vec<&str> = self.pools.iter().take(20).copied().collect();
-        format!("there is no pool of this name: write one of {}", names.join(", "))
+        format!("no pool has this name: write one of {}", names.join(", "))
     }
 
     fn status(&mut self, key: &str, status: u16, is_valid: bool, remedy: &str) -> Status {

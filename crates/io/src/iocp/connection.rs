@@ -18,7 +18,7 @@ use windows_sys::Win32::System::IO::CancelIoEx;
 use super::connect_ex;
 use super::operation::{END, Header, Kind, OWN, Operation, Owned};
 use super::port::Port;
-use super::watch::{CHANGES, ROOM, Watch};
+use super::watch::{CHANGES, SPACE, Watch};
 use crate::readiness::poller::{ERROR, READ, WRITE};
 
 /// The state of a connection's operation: of its connect, and from then on of a receive of zero
@@ -299,7 +299,7 @@ impl IocpSocket {
             && !self.0.has(HAS_EXTRA)
             && let Some(port) = Port::of_number(self.0.header.port())
         {
-            self.watch(&port, ROOM)?;
+            self.watch(&port, SPACE)?;
         }
         sent
     }

@@ -27,7 +27,7 @@ use super::port::Port;
 use crate::readiness::poller::{ERROR, READ, WRITE};
 
 /// Space for output.
-pub(super) const ROOM: u32 = FD_WRITE;
+pub(super) const SPACE: u32 = FD_WRITE;
 /// Also input, and the end of the connection.
 pub(super) const CHANGES: u32 = FD_READ | FD_WRITE | FD_CLOSE;
 
