@@ -110,7 +110,7 @@ pub struct Access<'a> {
     pub method: Option<&'a str>,
     /// The path without the query, of 512 bytes at most.
     pub path: Option<&'a str>,
-    /// The host name that the client of a connection that was passed through has asked for (SNI).
+    /// The host name that the client has asked for in TLS (SNI).
     pub server_name: Option<&'a str>,
     /// Whether it was a tunnel, or a connection that was passed through.
     pub is_tunnel: bool,
@@ -129,6 +129,10 @@ pub struct Access<'a> {
     pub route: Option<&'a str>,
     /// The pool of the route; `None` if the balancer answers.
     pub pool: Option<&'a str>,
+    /// The client's point in the split that chose the pool.
+    pub split: Option<u16>,
+    /// The name of the limit that refused it.
+    pub limit: Option<&'a str>,
     /// The last backend that it was sent to.
     pub backend: Option<SocketAddr>,
     /// The number of backends that it was sent to.
@@ -141,6 +145,10 @@ pub struct Access<'a> {
     /// the event loop, which reads the clock once, if no request was read, or for a tunnel that is
     /// recorded only because it failed.
     pub duration: Option<Duration>,
+    /// The time from the head of the request until a backend was picked; `None` if it did not wait.
+    pub queued: Option<Duration>,
+    /// The version of TLS of the client's connection, `TLS 1.3`; `None` without TLS.
+    pub tls: Option<&'static str>,
     /// The host that the request is for, with its port; of 128 bytes at most.
     pub host: Option<&'a str>,
     /// The header User-Agent, of 256 bytes at most.

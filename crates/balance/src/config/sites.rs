@@ -62,6 +62,13 @@ const ALLOWED_ORIGINS: Key = Key::new(
     "",
     "the only pages, by their Origin, or same-host; others get 403; if empty, all",
 );
+const ACCESS: Key = Key::new(
+    "access",
+    Kind::Word(&["off", "errors", "all"]),
+    "",
+    "requests that are logged, in place of log.access and log.sample; a tunnel whose backend is \
+     lost is logged by log.access unless this is all; a route without it has its site's",
+);
 const PATHS: Kind = Kind::Word(&["strict", "raw"]);
 const NAME: Kind = Kind::Text("a name such as \"shop\"");
 const PATH: Kind = Kind::List(&Kind::Text("a path such as \"/ws\""));
@@ -96,6 +103,7 @@ pub(super) static SITES: Records = Records {
         ALLOW,
         DENY,
         ALLOWED_ORIGINS,
+        ACCESS,
         Key::new("routes", Kind::Records(&ROUTES), "", "a route"),
     ],
     is_first_required: true,
@@ -154,6 +162,7 @@ static ROUTES: Records = Records {
         ALLOW,
         DENY,
         ALLOWED_ORIGINS,
+        ACCESS,
     ],
     is_first_required: false,
     parse: None,
@@ -189,6 +198,7 @@ pub(super) fn sites(draft: &Draft) -> Arc<[SiteConfig]> {
         paths: record.parse("paths").unwrap_or_default(),
         limits: record.get("limits"),
         guard: guard(record),
+        access: record.parse("access"),
     };
     draft.records("sites").iter().map(site).collect()
 }
@@ -215,6 +225,7 @@ fn route(record: &Record<'_>) -> RouteConfig {
         paths: record.parse("paths"),
         limits: record.get("limits"),
         guard: guard(record),
+        access: record.parse("access"),
     }
 }
 
@@ -266,6 +277,8 @@ fn action(record: &Record<'_>) -> Option<RouteAction> {
 mod tests {
     use std::sync::Arc;
 
+    use throng_config::AccessDetail;
+
     use crate::Config;
     use crate::site::{
         GuardConfig, Matchers, Paths, RouteAction, RouteConfig, SiteConfig, ValuePattern,
@@ -280,14 +293,15 @@ mod tests {
     #[test]
     fn sites_are_read_from_tables_and_lists() {
         let tables = "[[site]]\nhosts = [\"a.example\", \"*.a.example\"]\nname = \"a\"\n\
-                      pool = \"default\"\npaths = \"raw\"\n[[site.route]]\npath = \"/ws\"\n\
+                      pool = \"default\"\npaths = \"raw\"\naccess = \"errors\"\n[[site.route]]\npath = \"/ws\"\n\
                       methods = \"GET\"\nwebsocket = true\ncookie = { beta = \"\" }\n\
                       query.v = \"2*\"\nfrom = [\"10.0.0.0/8\"]\n[site.route.header]\nX-A = \"1\"\n\
                       [[site.route]]\nprefix = [\"/old\", \"/older\"]\nredirect.to = \"/new\"\n\
                       redirect.status = 301\n[[site.route]]\nrespond.text = \"no\"\n\
                       respond.status = 403\npaths = \"strict\"\n";
         let lists = "sites = [{ hosts = [\"a.example\", \"*.a.example\"], name = \"a\", pool = \
-                     \"default\", paths = \"raw\", routes = [{ path = [\"/ws\"], methods = \
+                     \"default\", paths = \"raw\", access = \"errors\", routes = [{ \
+                     path = [\"/ws\"], methods = \
                      [\"GET\"], websocket = true, header = { X-A = \"1\" }, cookie.beta = \"\", \
                      query = { v = \"2*\" }, from = \"10.0.0.0/8\" }, { prefix = [\"/old\", \
                      \"/older\"], redirect = { to = \"/new\", status = 301 } }, { respond = { text \
@@ -301,6 +315,7 @@ mod tests {
             paths: Paths::Raw,
             limits: Vec::new(),
             guard: GuardConfig::default(),
+            access: Some(AccessDetail::Errors),
             routes: vec![
                 RouteConfig {
                     path: texts(&["/ws"]),

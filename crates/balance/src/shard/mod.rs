@@ -276,8 +276,8 @@ impl BalanceParts {
             let certificate = info.peer_certificates.into_iter().next();
             let is_too_long = certificate.as_ref().is_some_and(|it| it.len() > MAX_CERTIFICATE);
             let is_host_bound = self.rules.configuration().https.is_host_bound;
-            let server_name = info.server_name.filter(|_| is_host_bound);
-            client.origin.secure(certificate.filter(|_| !is_too_long), server_name);
+            let asked = (info.version, info.server_name);
+            client.origin.secure(certificate.filter(|_| !is_too_long), asked, is_host_bound);
             if is_too_long {
                 self.refuse(id, 431, "the client's certificate is too long");
             }

@@ -1,6 +1,6 @@
 //! The log of requests and tunnels: the data of each, and the time of its record.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use throng_engine::ConnMap;
@@ -8,7 +8,9 @@ use throng_http::RequestIdSource;
 use throng_io::{ConnId, Driver, Instant, SessionFailure};
 use throng_proto::http1::Request;
 
-use super::records::{BalanceRecords, ClientRecord, Exchange, LogEntry, MovedEntry, Tunnel};
+use super::records::{
+    BalanceRecords, ClientRecord, Exchange, LogEntry, MovedEntry, Origin, Tunnel,
+};
 use super::rules::BalanceRules;
 use crate::access::{Access, AccessDetail, AccessLog, EndReason, Subject};
 use crate::site::RuleNames;
@@ -22,6 +24,19 @@ pub(super) struct RequestLog {
     ids: RequestIdSource,
 }
 
+/// A request that begins.
+pub(super) struct Beginning<'r> {
+    pub(super) request: &'r Request<'r>,
+    /// Its client, past trusted proxies.
+    pub(super) client: IpAddr,
+    /// The connection that it came on.
+    pub(super) origin: &'r Origin,
+    /// The names of its route.
+    pub(super) names: Option<&'r Arc<RuleNames>>,
+    /// The client's point in the split that chose its pool.
+    pub(super) split: Option<u16>,
+}
+
 impl RequestLog {
     pub(super) fn new(access: Option<Arc<dyn AccessLog>>) -> Self {
         Self { access, tunnels: ConnMap::default(), ids: RequestIdSource::default() }
@@ -32,18 +47,20 @@ impl RequestLog {
         self.ids.create()
     }
 
-    /// Returns the entry of a request that begins; `names`: of its route; `id` is the id
-    /// that the balancer assigned.
+    /// Returns the entry of a request that begins; `id` is the id that the balancer assigned.
     pub(super) fn begin(
         &self,
-        request: &Request<'_>,
-        subject: Subject,
-        (names, id): (Option<&Arc<RuleNames>>, Option<String>),
+        begins: &Beginning<'_>,
+        id: Option<String>,
         now: Instant,
     ) -> Option<Box<LogEntry>> {
-        let mut entry = self.blank_entry(subject, now)?;
+        let Beginning { request, client, origin, names, split } = *begins;
+        let subject = Subject { client: Some(client), ..origin.subject() };
+        let of_route = names.and_then(|names| names.access);
+        let mut entry = self.blank_entry(of_route, subject, now)?;
         entry.set_request(request, id);
-        entry.set_names(names.cloned());
+        entry.set_tls(origin);
+        entry.set_names(names.cloned(), split);
         Some(entry)
     }
 
@@ -54,13 +71,20 @@ impl RequestLog {
         subject: Subject,
         now: Instant,
     ) -> Option<Box<LogEntry>> {
-        let mut entry = self.blank_entry(subject, now)?;
+        let mut entry = self.blank_entry(None, subject, now)?;
         entry.set_server_name(server_name);
         Some(entry)
     }
 
-    fn blank_entry(&self, subject: Subject, now: Instant) -> Option<Box<LogEntry>> {
-        let always = match self.access.as_ref()?.detail() {
+    /// `of_route`: the requests of its route that are logged, if that says so.
+    fn blank_entry(
+        &self,
+        of_route: Option<AccessDetail>,
+        subject: Subject,
+        now: Instant,
+    ) -> Option<Box<LogEntry>> {
+        let access = self.access.as_ref()?;
+        let always = match of_route.unwrap_or_else(|| access.detail()) {
             AccessDetail::Off => return None,
             AccessDetail::Errors => false,
             AccessDetail::All => true,
@@ -121,11 +145,15 @@ impl RequestLog {
                 site: None,
                 route: None,
                 pool: None,
+                split: None,
+                limit: None,
                 backend: None,
                 attempts: 0,
                 bytes_in: None,
                 bytes_out: None,
                 duration: None,
+                queued: None,
+                tls: None,
                 host: None,
                 user_agent: None,
                 reason,
@@ -137,7 +165,7 @@ impl RequestLog {
     }
 
     /// Records a request that the balancer answers by a route, or because it has none. Failures are
-    /// recorded, and refused paths; 404 is the answer to every scanner.
+    /// recorded, refused paths, and refusals of limits; 404 is the answer to every scanner.
     pub(super) fn answered_itself(
         &self,
         entry: &LogEntry,
@@ -146,7 +174,7 @@ impl RequestLog {
         now: Instant,
     ) {
         let Some(log) = &self.access else { return };
-        if entry.is_always_recorded() || status == 400 || status >= 500 {
+        if entry.is_always_recorded() || entry.is_beyond_limit() || status == 400 || status >= 500 {
             let access = entry.access(now);
             log.record(&Access {
                 status: Some(status),

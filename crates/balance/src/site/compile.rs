@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use throng_config::AccessDetail;
 use throng_http::{Origins, Router, Status, param_names};
 use throng_proto::ws::handshake::is_token;
 
@@ -104,10 +105,11 @@ impl Compiler<'_> {
     fn site(&mut self, key: &str, site: &SiteConfig) -> Site {
         let first = || site.hosts.first().map_or("*", String::as_str);
         let name: Arc<str> = site.name.as_deref().unwrap_or_else(first).into();
-        let names = |route: &str| RuleNames {
+        let names = |route: &str, access: Option<AccessDetail>| RuleNames {
             site: Arc::clone(&name),
             route: route.into(),
             pool: Box::default(),
+            access: access.or(site.access),
         };
         let (mut rules, mut patterns) = (Vec::new(), Vec::new());
         let of_site = self.limits(key, &site.limits);
@@ -124,7 +126,7 @@ impl Compiler<'_> {
                 continue;
             };
             let first = || route.path.iter().chain(&route.prefix).next().map_or("/", |it| it);
-            let names = names(route.name.as_deref().unwrap_or_else(first));
+            let names = names(route.name.as_deref().unwrap_or_else(first), route.access);
             let is_raw = route.paths.unwrap_or(site.paths) == Paths::Raw;
             let own = self.limits(&key, &route.limits);
             // A limit of both counts a request once.
@@ -140,12 +142,12 @@ impl Compiler<'_> {
         let own = own_action.map(|action| {
             let is_raw = site.paths == Paths::Raw;
             let rest = (&Matchers::default(), is_raw, of_site.into(), guard);
-            rules.push(self.rule(key, names(""), &action, rest));
+            rules.push(self.rule(key, names("", None), &action, rest));
             rules.len() as u32 - 1
         });
         let has_raw = rules.iter().any(|rule| rule.is_raw);
         let (router, runs) = router(patterns);
-        Site { router, runs, rules, own, has_raw, names: Arc::new(names("")) }
+        Site { router, runs, rules, own, has_raw, names: Arc::new(names("", None)) }
     }
 
     fn rule(

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use throng_config::AccessDetail;
+
 use super::guard::GuardConfig;
 use super::matchers::Matchers;
 use super::split::SplitConfig;
@@ -26,6 +28,9 @@ pub struct SiteConfig {
     pub limits: Vec<String>,
     /// The clients and pages that may use it.
     pub guard: GuardConfig,
+    /// The requests that are logged. Default: what [`AccessLog::detail`](crate::AccessLog::detail)
+    /// returns.
+    pub access: Option<AccessDetail>,
 }
 
 /// A route: requests with one of these paths, for which all conditions hold.
@@ -49,6 +54,8 @@ pub struct RouteConfig {
     pub limits: Vec<String>,
     /// The clients and pages that may use it, besides the rules of its site.
     pub guard: GuardConfig,
+    /// The requests that are logged. Default: the site's.
+    pub access: Option<AccessDetail>,
 }
 
 /// The action of a request.

@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use throng_config::AccessDetail;
 use throng_engine::random::Random;
 use throng_http::{Match, Response, Router, Status};
 use throng_proto::http1::Request;
@@ -82,7 +83,7 @@ pub(crate) struct SiteRule {
     is_raw: bool,
 }
 
-/// The names of a route for the log.
+/// The names of a route for the log, and which of its requests that wants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RuleNames {
     pub(crate) site: Arc<str>,
@@ -90,6 +91,8 @@ pub(crate) struct RuleNames {
     pub(crate) route: Box<str>,
     /// Empty if the balancer answers, and before a split has chosen.
     pub(crate) pool: Box<str>,
+    /// `None`: as of all requests.
+    pub(crate) access: Option<AccessDetail>,
 }
 
 /// The action of a route.
@@ -227,7 +230,7 @@ impl SiteRule {
     pub(crate) fn choose(&self, of: Splitting<'_>, random: &mut Random) -> Chosen<'_> {
         match &self.action {
             RuleAction::Split(split) => split.choose(of, random),
-            _ => Chosen { names: &self.names, cookie: None },
+            _ => Chosen { names: &self.names, point: None, cookie: None },
         }
     }
 

@@ -67,7 +67,9 @@ pub(crate) struct Splitting<'r> {
 pub(crate) struct Chosen<'s> {
     /// The names with the pool.
     pub(crate) names: &'s Arc<RuleNames>,
-    /// The cookie that the client gets, and its point.
+    /// The client's point.
+    pub(crate) point: Option<u16>,
+    /// The cookie that the client gets, with its point.
     pub(crate) cookie: Option<(&'s str, u16)>,
 }
 
@@ -105,7 +107,7 @@ impl Split {
             SplitBy::Sticky(name) if known.is_none() => Some((name.as_str(), point)),
             _ => None,
         };
-        Chosen { names: self.at(point), cookie }
+        Chosen { names: self.at(point), point: Some(point), cookie }
     }
 
     /// Returns the names with the pool of a point.

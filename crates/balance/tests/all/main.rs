@@ -14,6 +14,7 @@ mod operations;
 mod oracle;
 mod pipelining;
 mod pools;
+mod request_log;
 mod requests;
 mod sites;
 #[path = "../support/mod.rs"]

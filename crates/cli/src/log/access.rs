@@ -78,22 +78,27 @@ impl AccessLog for Log {
                     ("method", access.method.into()),
                     ("path", access.path.into()),
                     ("status", access.status.into()),
+                    ("server_name", access.server_name.into()),
                     ("attempts", attempts.into()),
+                    ("limit", access.limit.into()),
                 ],
             };
             let rest = [
                 ("site", access.site.into()),
                 ("route", access.route.into()),
                 ("pool", access.pool.into()),
+                ("split", access.split.into()),
                 ("backend", access.backend.into()),
                 ("bytes_in", access.bytes_in.into()),
                 ("bytes_out", access.bytes_out.into()),
                 ("duration", access.duration.into()),
+                ("queued", access.queued.into()),
                 ("reason", reason.into()),
                 ("request_id", access.request_id.into()),
                 ("traceparent", access.traceparent.into()),
                 ("host", access.host.into()),
                 ("user_agent", access.user_agent.into()),
+                ("tls", access.tls.into()),
             ];
             first.into_iter().chain(of_kind).chain(rest).collect()
         });

@@ -345,7 +345,7 @@ impl Exchange {
     pub(in crate::shard) fn begin_try(&mut self, backend: &Arc<Backend>, now: Instant) {
         self.attempt.began = now;
         self.attempt.count = Some(RequestGuard::begin(backend, self.facts.wanted()));
-        self.note(|entry| entry.try_backend(backend.address()));
+        self.note(|entry| entry.try_backend(backend.address(), now));
     }
 
     /// Records the connection that carries it, with the permit that this needs.

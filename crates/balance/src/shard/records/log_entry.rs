@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use throng_carry::{Carried, CarryError, Content, Encoder};
 use throng_http::RequestSummary;
-use throng_io::{Instant, SessionFailure};
+use throng_io::{Instant, SessionFailure, TlsInfo};
 use throng_proto::http1::Request;
 
+use super::Origin;
 use crate::access::{Access, Subject};
 use crate::report::Failure;
 use crate::site::RuleNames;
@@ -18,9 +19,18 @@ use crate::site::RuleNames;
 pub(in crate::shard) struct LogEntry {
     /// None of a connection that is passed through.
     request: Option<RequestSummary>,
+    /// The host that the client has asked for in TLS (SNI).
     server_name: Option<Box<str>>,
+    /// The version of TLS of the client's connection, as in [`TlsInfo`]; 0 without TLS.
+    tls: u16,
     /// The names of its route, with sites.
     names: Option<Arc<RuleNames>>,
+    /// The client's point in the split that chose its pool.
+    split: Option<u16>,
+    /// The limit that refused it.
+    limit: Option<Box<str>>,
+    /// The time until it was sent to a backend.
+    queued: Duration,
     /// The id that the balancer assigned.
     request_id: Option<Box<str>>,
     subject: Subject,
@@ -56,6 +66,11 @@ pub(in crate::shard) struct MovedEntry {
     site: Option<String>,
     route: Option<String>,
     pool: Option<String>,
+    split: Option<u16>,
+    /// Microseconds until a backend was picked, if it waited.
+    queued: Option<u64>,
+    /// The version of TLS, with TLS.
+    tls: Option<u16>,
 }
 
 throng_carry::carried! {
@@ -63,7 +78,7 @@ throng_carry::carried! {
         required { 1 age, 3 attempts, 5 bytes_in, 7 bytes_out }
         optional {
             2 request, 4 server_name, 6 request_id, 8 peer, 10 client, 12 status, 14 site,
-            16 route, 18 pool,
+            16 route, 18 pool, 20 split, 22 queued, 24 tls,
         }
         rebuilt { }
     }
@@ -99,7 +114,12 @@ impl LogEntry {
         let Self {
             request,
             server_name,
+            tls,
             names,
+            split,
+            // A refused request is not a tunnel.
+            limit: _,
+            queued,
             request_id,
             subject: Subject { session: _, peer, client },
             began,
@@ -119,6 +139,9 @@ impl LogEntry {
             site: name(|names| &names.site),
             route: name(|names| &names.route),
             pool: name(|names| &names.pool),
+            split,
+            queued: Some(micros(queued)).filter(|micros| *micros > 0),
+            tls: Some(tls).filter(|version| *version > 0),
             request: request.map(|request| Parts(request.parts().map(str::to_owned))),
             server_name: server_name.map(Into::into),
             request_id: request_id.map(Into::into),
@@ -154,11 +177,15 @@ impl LogEntry {
             site,
             route,
             pool,
+            split,
+            queued,
+            tls,
         } = moved;
         let names = site.map(|site| RuleNames {
             site: site.into(),
             route: route.unwrap_or_default().into(),
             pool: pool.unwrap_or_default().into(),
+            access: None,
         });
         let summary =
             |Parts(parts): Parts| RequestSummary::of_parts(parts.each_ref().map(String::as_str));
@@ -166,7 +193,11 @@ impl LogEntry {
         Self {
             request: request.map(summary),
             server_name: server_name.map(Into::into),
+            tls: tls.unwrap_or_default(),
             names: names.map(Arc::new),
+            split,
+            limit: None,
+            queued: Duration::from_micros(queued.unwrap_or_default()),
             request_id: request_id.map(Into::into),
             subject: Subject {
                 session: Some(session),
@@ -189,7 +220,11 @@ impl LogEntry {
         Self {
             request: None,
             server_name: None,
+            tls: 0,
             names: None,
+            split: None,
+            limit: None,
+            queued: Duration::ZERO,
             request_id: None,
             subject,
             began,
@@ -215,9 +250,29 @@ impl LogEntry {
         self.server_name = name;
     }
 
-    /// Adds the names of its route.
-    pub(in crate::shard) fn set_names(&mut self, names: Option<Arc<RuleNames>>) {
-        self.names = names;
+    /// Adds the version of TLS and the host that its client has asked for.
+    pub(in crate::shard) fn set_tls(&mut self, origin: &Origin) {
+        self.tls = origin.tls_version();
+        self.server_name = origin.asked_name().map(Into::into);
+    }
+
+    /// Adds the names of its route, and the client's point in the split that chose the pool.
+    pub(in crate::shard) fn set_names(
+        &mut self,
+        names: Option<Arc<RuleNames>>,
+        split: Option<u16>,
+    ) {
+        (self.names, self.split) = (names, split);
+    }
+
+    /// Records the limit that refused it.
+    pub(in crate::shard) fn set_limit(&mut self, limit: &str) {
+        self.limit = Some(limit.into());
+    }
+
+    /// Returns whether a limit refused it.
+    pub(in crate::shard) fn is_beyond_limit(&self) -> bool {
+        self.limit.is_some()
     }
 
     /// Returns the subject of the request or tunnel.
@@ -256,7 +311,10 @@ impl LogEntry {
     }
 
     /// Records that the request is sent to a backend.
-    pub(in crate::shard) fn try_backend(&mut self, backend: SocketAddr) {
+    pub(in crate::shard) fn try_backend(&mut self, backend: SocketAddr, now: Instant) {
+        if self.attempts == 0 {
+            self.queued = now.since(self.began);
+        }
         self.backend = Some(backend);
         self.attempts += 1;
     }
@@ -290,10 +348,15 @@ impl LogEntry {
         let request = self.request.as_ref();
         let names = self.names.as_deref();
         let some = |name: &&str| !name.is_empty();
+        let tls = TlsInfo { version: self.tls, ..TlsInfo::default() };
         Access {
             site: names.map(|names| &*names.site),
             route: names.map(|names| &*names.route).filter(some),
             pool: names.map(|names| &*names.pool).filter(some),
+            split: self.split,
+            limit: self.limit.as_deref(),
+            queued: Some(self.queued).filter(|queued| !queued.is_zero()),
+            tls: tls.version_name(),
             subject: self.subject,
             method: request.map(RequestSummary::method),
             path: request.map(RequestSummary::path),
@@ -317,6 +380,10 @@ impl LogEntry {
             traceparent: request.and_then(RequestSummary::traceparent),
         }
     }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

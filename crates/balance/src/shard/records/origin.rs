@@ -22,8 +22,12 @@ pub(in crate::shard) struct Origin {
     tls: Option<ServerTls>,
     /// The certificate that it has shown, in DER.
     certificate: Option<Box<[u8]>>,
-    /// The host that it has asked for in its handshake (SNI), if its requests must be for that.
+    /// The host that it has asked for in its handshake (SNI).
     server_name: Option<Box<str>>,
+    /// Its requests must be for that host.
+    is_host_bound: bool,
+    /// The version of TLS, as in [`TlsInfo`](throng_io::TlsInfo); 0 without TLS.
+    tls_version: u16,
 }
 
 impl Origin {
@@ -38,6 +42,8 @@ impl Origin {
             tls,
             certificate: None,
             server_name: None,
+            is_host_bound: false,
+            tls_version: 0,
         }
     }
 
@@ -65,14 +71,17 @@ impl Origin {
         self.tls.take()
     }
 
-    /// Records the end of its TLS handshake.
+    /// Records the end of its TLS handshake. `is_host_bound`: its requests must be for the host that
+    /// it has asked for.
     pub(in crate::shard) fn secure(
         &mut self,
         certificate: Option<Box<[u8]>>,
-        server_name: Option<Box<str>>,
+        (version, server_name): (u16, Option<Box<str>>),
+        is_host_bound: bool,
     ) {
-        self.is_secure = true;
-        (self.certificate, self.server_name) = (certificate, server_name);
+        (self.is_secure, self.is_host_bound) = (true, is_host_bound);
+        (self.certificate, self.tls_version, self.server_name) =
+            (certificate, version, server_name);
     }
 
     /// Returns whether its connection has TLS.
@@ -92,7 +101,17 @@ impl Origin {
 
     /// Returns the host that its requests must be for.
     pub(in crate::shard) fn server_name(&self) -> Option<&str> {
+        self.asked_name().filter(|_| self.is_host_bound)
+    }
+
+    /// Returns the host that it has asked for in its handshake (SNI).
+    pub(in crate::shard) fn asked_name(&self) -> Option<&str> {
         self.server_name.as_deref()
+    }
+
+    /// Returns the version of TLS; 0 without TLS.
+    pub(in crate::shard) fn tls_version(&self) -> u16 {
+        self.tls_version
     }
 
     /// Returns who it is, before a request names the client of a proxy.

@@ -270,6 +270,7 @@ impl BalanceParts {
         self.meters.count_own(status);
         match answer.entry() {
             Some(entry) => self.log.answered_itself(entry, status, reason, self.time.now()),
+            None if answer.was_begun() => {}
             None => self.log.refused(client, status, reason, self.time.now()),
         }
         let write = |out: &mut Vec<u8>| out.extend_from_slice(text);

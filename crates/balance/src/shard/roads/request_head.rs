@@ -12,13 +12,12 @@ use throng_proto::http1::Request;
 use throng_proto::ws::handshake::{self, Key};
 use throng_proto::ws::{CloseCode, encode_close};
 
-use crate::access::Subject;
 use crate::configuration::Configuration;
 use crate::cookie::CookieKey;
 use crate::forward;
 use crate::limit::{BeyondLimit, Counted, RateLimits, Refusal};
 use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
-use crate::shard::request_log::RequestLog;
+use crate::shard::request_log::{Beginning, RequestLog};
 use crate::shard::rules::BalanceRules;
 use crate::site::{Chosen, RuleNames, Sites, Splitting, Unrouted, Variables};
 
@@ -34,9 +33,24 @@ pub(super) struct OwnAnswer {
     entry: Option<Box<LogEntry>>,
     /// In place of the response: a handshake that is accepted, and a Close frame.
     closing: Option<Vec<u8>>,
+    /// The name of the limit that refuses the request, for the log.
+    limit: Option<Box<str>>,
+    /// The entry was asked for: without one, the log does not want the request.
+    was_begun: bool,
 }
 
 impl OwnAnswer {
+    fn new(response: Response, reason: &'static str) -> Self {
+        Self {
+            response,
+            reason: reason.into(),
+            entry: None,
+            closing: None,
+            limit: None,
+            was_begun: false,
+        }
+    }
+
     pub(super) fn response(&self) -> &Response {
         &self.response
     }
@@ -59,6 +73,11 @@ impl OwnAnswer {
     /// Returns the request's entry for the log, if the log wants it.
     pub(super) fn entry(&self) -> Option<&LogEntry> {
         self.entry.as_deref()
+    }
+
+    /// Returns whether the log was asked for an entry.
+    pub(super) fn was_begun(&self) -> bool {
+        self.was_begun
     }
 }
 
@@ -88,7 +107,7 @@ pub(super) fn own_answer(
         }
     };
     let response = response.closing();
-    Some(OwnAnswer { response, reason: reason.into(), entry: None, closing: None })
+    Some(OwnAnswer::new(response, reason))
 }
 
 /// Builds the exchange of a request: its relevant properties and the text for its backend.
@@ -113,8 +132,8 @@ pub(super) fn begin_exchange(
         true => forward::came_by_https(request),
         false => origin.is_secure(),
     };
-    let subject = Subject { client: Some(client), ..origin.subject() };
-    let (mut names, mut split_cookie) = (None, None);
+    let mut begins = Beginning { request, client, origin, names: None, split: None };
+    let mut split_cookie = None;
     if let Configuration { sites: Some(sites), limits, .. } = &**rules.configuration() {
         let of = Asking {
             of: Variables { request, is_secure },
@@ -126,17 +145,21 @@ pub(super) fn begin_exchange(
         };
         let chosen =
             route((sites, limits), of, (scratch, random)).map_err(|(names, mut answer)| {
-                answer.entry = log.begin(request, subject, (names, None), now);
+                answer.entry = log.begin(&Beginning { names, ..begins }, None, now);
+                answer.was_begun = true;
+                if let (Some(entry), Some(limit)) = (&mut answer.entry, &answer.limit) {
+                    entry.set_limit(limit);
+                }
                 Unserved::Answered(answer)
             })?;
-        names = Some(chosen.names);
+        (begins.names, begins.split) = (Some(chosen.names), chosen.point);
         split_cookie = chosen.cookie.map(|(name, point)| {
             let same_site = settings.cookie_same_site;
             forward::set_cookie(name, point.into(), is_secure, same_site).into()
         });
     }
     let pools = &rules.configuration().pools;
-    let pool = match names {
+    let pool = match begins.names {
         None => pools.first(),
         // Never another pool than the route's.
         Some(names) => {
@@ -165,7 +188,7 @@ pub(super) fn begin_exchange(
         head.truncate(head.len() - b"\r\n".len());
         head.extend_from_slice(format!("X-Request-ID: {id}\r\n\r\n").as_bytes());
     }
-    let entry = log.begin(request, subject, (names, id), now);
+    let entry = log.begin(&begins, id, now);
     Ok(Exchange::new(facts, head, host_at, entry, now).with_split_cookie(split_cookie))
 }
 
@@ -191,9 +214,7 @@ fn route<'s>(
     asking: Asking<'_>,
     (scratch, random): (&mut Vec<u8>, &mut Random),
 ) -> Result<Chosen<'s>, Unforwarded<'s>> {
-    let answered = |response, reason: &'static str| {
-        Box::new(OwnAnswer { response, reason: reason.into(), entry: None, closing: None })
-    };
+    let answered = |response, reason| Box::new(OwnAnswer::new(response, reason));
     let rule = match sites.find(asking.of.request, asking.client, scratch) {
         Ok(rule) => rule,
         Err(Unrouted { status, reason, names }) => {
@@ -246,5 +267,6 @@ fn refuse(refused: &BeyondLimit<'_>, asking: &Asking<'_>) -> OwnAnswer {
         Ok(response) => response,
         Err(_) => Response::error(Status::new(limit.status), "too many requests"),
     };
-    OwnAnswer { response, reason: reason.into(), entry: None, closing }
+    let limit = Some(limit.name.as_str().into());
+    OwnAnswer { reason: reason.into(), closing, limit, ..OwnAnswer::new(response, "") }
 }
