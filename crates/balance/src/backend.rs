@@ -204,7 +204,7 @@ pub struct FirstBytes {
 }
 
 impl FirstBytes {
-    fn note(&self, micros: u64) {
+    pub(crate) fn note(&self, micros: u64) {
         let at = FIRST_BYTE_BOUNDS.partition_point(|&bound| bound < micros);
         self.buckets[at].fetch_add(1, Relaxed);
         self.micros.fetch_add(micros, Relaxed);
@@ -219,10 +219,42 @@ impl FirstBytes {
         })
     }
 
+    /// Returns the numbers of times by bucket, and their sum in microseconds, for a successor.
+    pub(crate) fn carried(&self) -> (Vec<u64>, u64) {
+        let buckets = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect();
+        (buckets, self.micros.load(Relaxed))
+    }
+
+    /// Counts on from the numbers and the sum of a predecessor.
+    pub(crate) fn add(&self, buckets: &[u64], micros: u64) {
+        for (bucket, more) in self.buckets.iter().zip(buckets) {
+            bucket.fetch_add(*more, Relaxed);
+        }
+        self.micros.fetch_add(micros, Relaxed);
+    }
+
     /// Returns the number of all times, and their sum in microseconds.
     pub(crate) fn all(&self) -> (u64, u64) {
         let count = self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum();
         (count, self.micros.load(Relaxed))
+    }
+}
+
+/// The times of [`FirstBytes`] at a moment.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct FirstByteTimes {
+    /// For each of 12 bounds in microseconds, the number of responses that took no longer.
+    pub up_to_micros: [(u64, u64); FIRST_BYTE_BOUNDS.len()],
+    /// The number of responses.
+    pub count: u64,
+    /// The sum of the response times, in microseconds.
+    pub sum_micros: u64,
+}
+
+impl FirstByteTimes {
+    pub(crate) fn of(times: &FirstBytes) -> Self {
+        let (count, sum_micros) = times.all();
+        Self { up_to_micros: times.up_to(), count, sum_micros }
     }
 }
 

@@ -10,7 +10,7 @@ use throng_tls::Challenges;
 use crate::limit::RateLimits;
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::settings::{Settings, Target};
-use crate::site::Sites;
+use crate::site::{SiteCounters, Sites};
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
 /// with only during a call; tunnels need none.
@@ -24,6 +24,8 @@ pub struct Configuration {
     pub sites: Option<Arc<Sites>>,
     /// The limits of rates, by the indexes that the sites have.
     pub limits: RateLimits,
+    /// The counters of the sites, by the indexes that these have.
+    pub counters: SiteCounters,
     /// The rules of HTTP at addresses with TLS.
     pub https: HttpsPolicy,
     /// The challenges of the authority that issues the certificate, if one does.
@@ -54,6 +56,7 @@ impl Configuration {
             pools: Pools::new(default, Vec::new()),
             sites: None,
             limits: RateLimits::default(),
+            counters: SiteCounters::default(),
             https: HttpsPolicy::default(),
             challenges: None,
             loop_id: drawn_loop_id(),

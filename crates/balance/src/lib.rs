@@ -46,7 +46,9 @@ mod slow_start;
 mod status;
 
 pub use access::{Access, AccessDetail, AccessLog, EndReason, Subject};
-pub use backend::{Backend, FirstBytes, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals, Wanted};
+pub use backend::{
+    Backend, FirstByteTimes, FirstBytes, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals, Wanted,
+};
 pub use config::{
     BackendConfig, BackendSide, ClientSide, Config, NamedBackend, PoolConfig, Register, Shutdown,
     Token,
@@ -83,10 +85,11 @@ pub use settings::{
 pub use shards::{Launch, OnBound, Shards};
 pub use site::{
     Explanation, GuardConfig, Matchers, OtherRoute, Paths, Reading, RedirectTarget, RouteAction,
-    RouteConfig, SiteConfig, Sites, SplitBy, SplitConfig, SplitShare, Template, ValuePattern,
+    RouteConfig, SiteConfig, SiteCounters, SiteRow, Sites, SplitBy, SplitConfig, SplitShare,
+    Template, ValuePattern,
 };
 pub use slow_start::share_at;
 pub use status::{
-    Changes, DrainProgress, Draining, FirstByteTimes, LastFailure, NameRow, Rebalance, Removal,
+    Changes, DrainProgress, Draining, LastFailure, NameRow, PoolRow, Rebalance, Removal,
     RemovedBackend, Row, RowTotals, Status, Surplus, TlsStatus,
 };

@@ -8,9 +8,10 @@ use serde::Serialize;
 use throng_io::{SessionFailure, TlsFailure};
 use throng_tls::TlsServer;
 
-use crate::backend::{Backend, SHARES_PER_WEIGHT};
+use crate::backend::{Backend, FirstByteTimes, SHARES_PER_WEIGHT};
 use crate::limit::LimitRow;
 use crate::report::Metrics;
+use crate::site::SiteRow;
 
 /// The status of a balancer at a moment.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -35,6 +36,10 @@ pub struct Status {
     pub own_failure: Option<LastFailure>,
     /// The limits of rates.
     pub limits: Vec<LimitRow>,
+    /// The pools, first the default.
+    pub pools: Vec<PoolRow>,
+    /// The sites, and routes with [`metrics`](crate::RouteConfig::metrics).
+    pub sites: Vec<SiteRow>,
     /// TLS of clients, if there is any.
     pub tls: Option<TlsStatus>,
 }
@@ -119,6 +124,25 @@ pub struct Row {
     pub last_failure: Option<LastFailure>,
 }
 
+/// A pool in [`Status`].
+#[derive(Clone, Debug, Serialize)]
+pub struct PoolRow {
+    /// Its name.
+    pub name: String,
+    /// The word of its pick.
+    pub pick: &'static str,
+    /// Its backends.
+    pub backends: usize,
+    /// Its backends that are up.
+    pub up: usize,
+    /// Live tunnels of its backends.
+    pub tunnels: u64,
+    /// Requests under way at its backends, handshakes included.
+    pub requests: u64,
+    /// Final responses of its backends, 101 included, by class: 1xx to 5xx.
+    pub statuses: [u64; 5],
+}
+
 /// A configured name of backends in [`Status`].
 #[derive(Clone, Debug, Serialize)]
 pub struct NameRow {
@@ -151,17 +175,6 @@ pub struct RowTotals {
     pub statuses: [u64; 5],
     /// The times from request to response head for the final responses.
     pub first_bytes: FirstByteTimes,
-}
-
-/// Times from the first byte sent to a backend until the head of its final response.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct FirstByteTimes {
-    /// For each of 12 bounds in microseconds, the number of responses that took no longer.
-    pub up_to_micros: [(u64, u64); 12],
-    /// The number of responses.
-    pub count: u64,
-    /// The sum of the response times, in microseconds.
-    pub sum_micros: u64,
 }
 
 /// The progress of a drain.
@@ -283,10 +296,7 @@ impl RowTotals {
             closed: totals.closed.load(Relaxed),
             lost: totals.lost.load(Relaxed),
             statuses: totals.statuses.each_ref().map(|status| status.load(Relaxed)),
-            first_bytes: {
-                let (count, sum_micros) = totals.first_bytes.all();
-                FirstByteTimes { up_to_micros: totals.first_bytes.up_to(), count, sum_micros }
-            },
+            first_bytes: FirstByteTimes::of(&totals.first_bytes),
         }
     }
 }

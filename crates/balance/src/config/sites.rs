@@ -163,6 +163,7 @@ static ROUTES: Records = Records {
         DENY,
         ALLOWED_ORIGINS,
         ACCESS,
+        Key::new("metrics", Kind::Switch, "false", "metrics of its own, besides those of its site"),
     ],
     is_first_required: false,
     parse: None,
@@ -226,6 +227,7 @@ fn route(record: &Record<'_>) -> RouteConfig {
         limits: record.get("limits"),
         guard: guard(record),
         access: record.parse("access"),
+        metrics: record.get("metrics"),
     }
 }
 
@@ -293,7 +295,8 @@ mod tests {
     #[test]
     fn sites_are_read_from_tables_and_lists() {
         let tables = "[[site]]\nhosts = [\"a.example\", \"*.a.example\"]\nname = \"a\"\n\
-                      pool = \"default\"\npaths = \"raw\"\naccess = \"errors\"\n[[site.route]]\npath = \"/ws\"\n\
+                      pool = \"default\"\npaths = \"raw\"\naccess = \"errors\"\n\
+                      [[site.route]]\npath = \"/ws\"\n\
                       methods = \"GET\"\nwebsocket = true\ncookie = { beta = \"\" }\n\
                       query.v = \"2*\"\nfrom = [\"10.0.0.0/8\"]\n[site.route.header]\nX-A = \"1\"\n\
                       [[site.route]]\nprefix = [\"/old\", \"/older\"]\nredirect.to = \"/new\"\n\

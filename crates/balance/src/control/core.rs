@@ -31,8 +31,10 @@ use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::registry::{DesiredState, Drain, Entry, PoolRules};
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Removed, Settings, Target};
-use crate::site::{SiteConfig, Sites};
-use crate::status::{DrainProgress, Draining, LastFailure, Removal, Row, RowTotals, share_of};
+use crate::site::{SiteConfig, SiteCounters, SiteRow, Sites};
+use crate::status::{
+    DrainProgress, Draining, LastFailure, PoolRow, Removal, Row, RowTotals, share_of,
+};
 use throng_proto::ws::CloseCode;
 use throng_tls::Challenges;
 
@@ -75,6 +77,7 @@ pub(crate) struct ControlCore {
     sites: (Arc<[SiteConfig]>, Option<Arc<Sites>>),
     /// The limits as they are configured, and in force.
     limits: (Vec<LimitConfig>, RateLimits),
+    counters: SiteCounters,
     /// The pools, first the default.
     pools: Vec<KnownPool>,
     /// The outcome of their lookups.
@@ -110,13 +113,15 @@ impl ControlCore {
     /// whole share.
     pub(crate) fn new(config: Config) -> Self {
         let limits = RateLimits::new(&config.limits, &RateLimits::default());
+        // Mistakes were reported by the check.
+        let sites = config.compiled_sites().unwrap_or_default();
         let mut core = Self {
             entries: Vec::new(),
             gone: Vec::new(),
             settings: config.settings.clone(),
             register: config.register.clone(),
-            // Mistakes were reported by the check.
-            sites: (Arc::clone(&config.sites), config.compiled_sites().unwrap_or_default()),
+            counters: SiteCounters::new(sites.as_deref(), &SiteCounters::default()),
+            sites: (Arc::clone(&config.sites), sites),
             limits: (config.limits.clone(), limits),
             pools: Vec::new(),
             found: BTreeMap::new(),
@@ -222,12 +227,22 @@ impl ControlCore {
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
         let (sites, limits) = (self.sites.1.clone(), self.limits.1.clone());
+        let counters = self.counters.clone();
         let loop_id = self
             .settings
             .loop_id
             .as_deref()
             .map_or_else(|| Arc::clone(&self.drawn_loop_id), Arc::from);
-        Some(Arc::new(Configuration { settings, pools, sites, limits, https, challenges, loop_id }))
+        Some(Arc::new(Configuration {
+            settings,
+            pools,
+            sites,
+            limits,
+            counters,
+            https,
+            challenges,
+            loop_id,
+        }))
     }
 
     fn target(&self, entry: &Entry) -> Target {
@@ -403,11 +418,44 @@ impl ControlCore {
         self.panic
     }
 
-    /// Returns the last failure of the balancer itself, with a remedy.
     pub(crate) fn limit_rows(&self) -> Vec<LimitRow> {
         self.limits.1.rows()
     }
 
+    pub(crate) fn site_rows(&self) -> Vec<SiteRow> {
+        self.counters.rows()
+    }
+
+    /// Returns the status of all pools.
+    pub(crate) fn pool_rows(&self) -> Vec<PoolRow> {
+        let row = |KnownPool { rules, .. }: &KnownPool| PoolRow {
+            name: rules.name.to_string(),
+            pick: rules.settings.pick.word(),
+            backends: 0,
+            up: 0,
+            tunnels: 0,
+            requests: 0,
+            statuses: [0; 5],
+        };
+        let mut rows: Vec<_> = self.pools.iter().map(row).collect();
+        let by_name = self.pools.iter().enumerate().map(|(at, pool)| (&*pool.rules.name, at));
+        let by_name: HashMap<&str, usize> = by_name.collect();
+        for entry in &self.entries {
+            // The tunnels of a pool that is gone count for none.
+            let Some(&at) = by_name.get(&*entry.pool.name) else { continue };
+            let (row, backend) = (&mut rows[at], &entry.backend);
+            row.backends += 1;
+            row.up += usize::from(backend.state() == State::Up);
+            row.tunnels += u64::from(backend.tunnels());
+            row.requests += u64::from(backend.requests());
+            for (sum, count) in row.statuses.iter_mut().zip(RowTotals::of(backend).statuses) {
+                *sum += count;
+            }
+        }
+        rows
+    }
+
+    /// Returns the last failure of the balancer itself, with a remedy.
     pub(crate) fn own_failure(&self) -> Option<LastFailure> {
         let (address, failure, at) = self.own_failure?;
         let remedy = failure.remedy().unwrap_or_default();

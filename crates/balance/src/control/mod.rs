@@ -590,6 +590,8 @@ impl Balancer {
             metrics,
             own_failure: core.own_failure(),
             limits: core.limit_rows(),
+            pools: core.pool_rows(),
+            sites: core.site_rows(),
             tls: self.inner.server.as_deref().map(TlsStatus::of),
         };
         drop(core);

@@ -25,16 +25,33 @@ pub(super) struct RequestLog {
 }
 
 /// A request that begins.
+#[derive(Clone, Copy)]
 pub(super) struct Beginning<'r> {
-    pub(super) request: &'r Request<'r>,
+    request: &'r Request<'r>,
     /// Its client, past trusted proxies.
-    pub(super) client: IpAddr,
+    client: IpAddr,
     /// The connection that it came on.
-    pub(super) origin: &'r Origin,
+    origin: &'r Origin,
     /// The names of its route.
-    pub(super) names: Option<&'r Arc<RuleNames>>,
+    names: Option<&'r Arc<RuleNames>>,
     /// The client's point in the split that chose its pool.
-    pub(super) split: Option<u16>,
+    split: Option<u16>,
+}
+
+impl<'r> Beginning<'r> {
+    pub(super) fn new(request: &'r Request<'r>, client: IpAddr, origin: &'r Origin) -> Self {
+        Self { request, client, origin, names: None, split: None }
+    }
+
+    /// Returns it with the names of its route and the client's point in a split.
+    pub(super) fn with_route(self, names: Option<&'r Arc<RuleNames>>, split: Option<u16>) -> Self {
+        Self { names, split, ..self }
+    }
+
+    /// Returns the names of its route.
+    pub(super) fn names(&self) -> Option<&'r Arc<RuleNames>> {
+        self.names
+    }
 }
 
 impl RequestLog {

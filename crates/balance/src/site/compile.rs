@@ -10,6 +10,7 @@ use throng_proto::ws::handshake::is_token;
 use crate::pool::DEFAULT_POOL;
 
 use super::config::{Paths, RouteAction, RouteConfig, SiteConfig};
+use super::counts::CountedNames;
 use super::guard::{Guard, GuardConfig, SAME_HOST};
 use super::hosts::HostMistake;
 use super::matchers::Matchers;
@@ -36,6 +37,7 @@ struct Compiler<'p> {
     limits: &'p [String],
     /// The pool of the top-level backends, the action of sites without one.
     top: Option<RouteAction>,
+    counted: Vec<CountedNames>,
     mistakes: Vec<SiteMistake>,
 }
 
@@ -53,7 +55,8 @@ impl Sites {
     ) -> Result<Self, Vec<SiteMistake>> {
         let pools = pools.into_iter().collect();
         let top = has_backends.then(|| RouteAction::Pool(DEFAULT_POOL.to_owned()));
-        let mut compiler = Compiler { pools, limits, top, mistakes: Vec::new() };
+        let mut compiler =
+            Compiler { pools, limits, top, counted: Vec::new(), mistakes: Vec::new() };
         let mut sites = Self::default();
         let routes: usize = configured.iter().map(|site| site.routes.len()).sum();
         if configured.len() > MAX_SITES || routes > MAX_ROUTES {
@@ -75,6 +78,7 @@ impl Sites {
             // A pattern that no other site has.
             let _ = sites.hosts.add("*", at);
         }
+        sites.counted = compiler.counted;
         if compiler.mistakes.is_empty() { Ok(sites) } else { Err(compiler.mistakes) }
     }
 }
@@ -105,11 +109,13 @@ impl Compiler<'_> {
     fn site(&mut self, key: &str, site: &SiteConfig) -> Site {
         let first = || site.hosts.first().map_or("*", String::as_str);
         let name: Arc<str> = site.name.as_deref().unwrap_or_else(first).into();
+        let counts = self.count(&name, "");
         let names = |route: &str, access: Option<AccessDetail>| RuleNames {
             site: Arc::clone(&name),
             route: route.into(),
             pool: Box::default(),
             access: access.or(site.access),
+            counts,
         };
         let (mut rules, mut patterns) = (Vec::new(), Vec::new());
         let of_site = self.limits(key, &site.limits);
@@ -126,7 +132,10 @@ impl Compiler<'_> {
                 continue;
             };
             let first = || route.path.iter().chain(&route.prefix).next().map_or("/", |it| it);
-            let names = names(route.name.as_deref().unwrap_or_else(first), route.access);
+            let mut names = names(route.name.as_deref().unwrap_or_else(first), route.access);
+            if route.metrics {
+                names.counts = self.count(&name, &names.route);
+            }
             let is_raw = route.paths.unwrap_or(site.paths) == Paths::Raw;
             let own = self.limits(&key, &route.limits);
             // A limit of both counts a request once.
@@ -148,6 +157,12 @@ impl Compiler<'_> {
         let has_raw = rules.iter().any(|rule| rule.is_raw);
         let (router, runs) = router(patterns);
         Site { router, runs, rules, own, has_raw, names: Arc::new(names("", None)) }
+    }
+
+    /// Adds counters; returns their index.
+    fn count(&mut self, site: &Arc<str>, route: &str) -> u32 {
+        self.counted.push((Arc::clone(site), route.into()));
+        self.counted.len() as u32 - 1
     }
 
     fn rule(

@@ -56,6 +56,8 @@ pub struct RouteConfig {
     pub guard: GuardConfig,
     /// The requests that are logged. Default: the site's.
     pub access: Option<AccessDetail>,
+    /// Count its requests also apart from the site's.
+    pub metrics: bool,
 }
 
 /// The action of a request.

@@ -5,6 +5,7 @@
 
 mod compile;
 mod config;
+mod counts;
 mod explain;
 mod guard;
 mod hosts;
@@ -27,6 +28,9 @@ use throng_proto::http1::Request;
 
 pub(crate) use compile::SiteMistake;
 pub use config::{Paths, RouteAction, RouteConfig, SiteConfig};
+use counts::CountedNames;
+pub(crate) use counts::{CarriedSite, CountedRequest};
+pub use counts::{SiteCounters, SiteRow};
 pub use explain::{Explanation, OtherRoute, Reading};
 use guard::Guard;
 pub use guard::GuardConfig;
@@ -53,6 +57,8 @@ const BAD_PATH: &str = "the path has an invalid encoding";
 pub struct Sites {
     hosts: Hosts,
     sites: Vec<Site>,
+    /// The names with counters, by the indexes that routes have.
+    counted: Vec<CountedNames>,
 }
 
 /// A site. Its routes with the same pattern of paths are a run, in the order in which they are
@@ -93,6 +99,8 @@ pub(crate) struct RuleNames {
     pub(crate) pool: Box<str>,
     /// `None`: as of all requests.
     pub(crate) access: Option<AccessDetail>,
+    /// The index of its counters in [`SiteCounters`].
+    pub(crate) counts: u32,
 }
 
 /// The action of a route.
@@ -142,6 +150,11 @@ impl Sites {
             Err(reason) => (Status::BAD_REQUEST, reason),
         };
         Err(Unrouted { status, reason, names: Some(&site.names) })
+    }
+
+    /// Returns the names of what has counters; a site comes before its routes.
+    fn counted(&self) -> &[CountedNames] {
+        &self.counted
     }
 
     fn site_of(&self, request: &Request<'_>) -> Option<&Site> {

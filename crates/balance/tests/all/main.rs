@@ -16,6 +16,7 @@ mod pipelining;
 mod pools;
 mod request_log;
 mod requests;
+mod site_counts;
 mod sites;
 #[path = "../support/mod.rs"]
 mod support;

@@ -5,31 +5,19 @@ use std::time::Duration;
 use throng::metrics::openmetrics::{self, Type, Writer};
 use throng_balance::{DEFAULT_POOL, LimitRow, Metrics, NameRow, Row, Status, TlsStatus};
 
+use super::site_metrics::{CLASSES, write_pools, write_sites};
 use crate::build_labels::BUILD_LABELS;
 
 /// Writes all metrics.
 pub(super) fn write(status: &Status, writer: &mut Writer) {
-    let Status { backends, names, metrics, tls, limits, .. } = status;
+    let Status { backends, names, metrics, tls, limits, pools, sites, .. } = status;
     writer.set_prefix("throng_balance");
     if let Some(tls) = tls {
         write_tls(tls, writer);
     }
-    let help = "1 for the state that the backend is in";
-    let mut metric = writer.metric("backend_state", help, Type::Gauge);
-    for row in backends {
-        let of = Labels::of(row);
-        for state in STATES {
-            metric.sample(&of.with(&[("state", state)]), u64::from(row.state == state));
-        }
-    }
-    for &(name, help, kind, value) in OF_BACKENDS {
-        let mut metric = writer.metric(name, help, kind);
-        for row in backends {
-            let sample = rounded(value(row), kind);
-            metric.sample(&Labels::of(row).with(&[]), sample);
-        }
-    }
-    write_answers(backends, writer);
+    write_backends(backends, writer);
+    write_pools(pools, writer);
+    write_sites(sites, writer);
     for &(name, help, kind, value) in OF_NAMES {
         let mut metric = writer.metric(name, help, kind);
         for row in names {
@@ -69,6 +57,30 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
     let labels: Vec<_> = version.into_iter().chain(BUILD_LABELS.iter().copied()).collect();
     let help = "The version of the balancer, as labels; the value is 1";
     writer.metric("build_info", help, Type::Gauge).sample(&labels, 1);
+}
+
+/// With more backends, samples of 0 are left out, and the times of their responses have no buckets:
+/// the page would have several megabytes.
+const MOST_WHOLE: usize = 256;
+
+fn write_backends(backends: &[Row], writer: &mut Writer) {
+    let is_whole = backends.len() <= MOST_WHOLE;
+    let help = "1 for the state that the backend is in";
+    let mut metric = writer.metric("backend_state", help, Type::Gauge);
+    for row in backends {
+        let of = Labels::of(row);
+        for state in STATES.into_iter().filter(|state| is_whole || row.state == *state) {
+            metric.sample(&of.with(&[("state", state)]), u64::from(row.state == state));
+        }
+    }
+    for &(name, help, kind, value) in OF_BACKENDS {
+        let mut metric = writer.metric(name, help, kind);
+        for row in backends.iter().filter(|row| is_whole || value(row) != 0.0) {
+            let sample = rounded(value(row), kind);
+            metric.sample(&Labels::of(row).with(&[]), sample);
+        }
+    }
+    write_answers(backends, is_whole, writer);
 }
 
 /// Writes the metrics of a balancer that has just started, with TLS.
@@ -246,22 +258,23 @@ impl<'r> Labels<'r> {
     }
 }
 
-fn write_answers(backends: &[Row], writer: &mut Writer) {
+fn write_answers(backends: &[Row], is_whole: bool, writer: &mut Writer) {
     let help = "Responses of a backend by the class of their status, upgrades included";
     let mut metric = writer.metric("backend_responses", help, Type::Counter);
     for row in backends {
         let of = Labels::of(row);
-        for (class, count) in ["1xx", "2xx", "3xx", "4xx", "5xx"].iter().zip(row.totals.statuses) {
+        let classes = CLASSES.into_iter().zip(row.totals.statuses);
+        for (class, count) in classes.filter(|(_, count)| is_whole || *count > 0) {
             metric.sample(&of.with(&[("status", class)]), count);
         }
     }
     let help = "Time from the first byte sent to a backend, or its connection, to the head of its \
                 response";
     let mut metric = writer.metric("backend_first_byte_seconds", help, Type::Histogram);
-    for row in backends {
+    for row in backends.iter().filter(|row| is_whole || row.totals.first_bytes.count > 0) {
         let times = row.totals.first_bytes;
-        let buckets =
-            times.up_to_micros.map(|(bound, count)| (Duration::from_micros(bound), count));
+        let shown = if is_whole { &times.up_to_micros[..] } else { &[] };
+        let buckets = shown.iter().map(|(bound, count)| (Duration::from_micros(*bound), *count));
         let sum = Duration::from_micros(times.sum_micros);
         metric.histogram(&Labels::of(row).with(&[]), buckets, times.count, sum);
     }

@@ -8,6 +8,7 @@ mod metrics;
 mod reload;
 mod route;
 mod sentences;
+mod site_metrics;
 mod watch;
 
 use std::io;

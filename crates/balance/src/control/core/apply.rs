@@ -16,6 +16,7 @@ use crate::limit::RateLimits;
 use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::registry::{DesiredState, Entry, PoolRules};
 use crate::settings::Removed;
+use crate::site::SiteCounters;
 use crate::status::{Changes, RemovedBackend};
 
 impl ControlCore {
@@ -193,6 +194,7 @@ impl ControlCore {
         // Which pools there are also depends on the rest.
         let limits = RateLimits::new(&config.limits, &self.limits.1);
         let sites = config.compiled_sites().unwrap_or_default();
+        self.counters = SiteCounters::new(sites.as_deref(), &self.counters);
         self.sites = (config.sites, sites);
         self.limits = (config.limits, limits);
         self.settings = config.settings;

@@ -10,6 +10,7 @@ use crate::backend::CarriedTotals;
 use crate::limit::LimitRow;
 use crate::pool::DEFAULT_POOL;
 use crate::report::Metrics;
+use crate::site::CarriedSite;
 use crate::status::{Status, TlsStatus};
 
 /// The counters of a process and its predecessors.
@@ -23,6 +24,7 @@ pub struct CarriedCounts {
     pools: Vec<(String, SocketAddr, CarriedTotals)>,
     panics: u64,
     limits: Vec<LimitRow>,
+    sites: Vec<CarriedSite>,
     tls: CarriedTls,
 }
 
@@ -38,7 +40,8 @@ struct CarriedTls {
 }
 
 impl CarriedCounts {
-    /// Adds what the predecessors have counted, except for backends, which have their own counters.
+    /// Adds what the predecessors have counted, except for backends and sites, which have their own
+    /// counters.
     pub(crate) fn add_to(&self, status: &mut Status) {
         status.metrics += self.metrics;
         status.panics += self.panics;
@@ -79,12 +82,14 @@ impl ControlCore {
             pools,
             panics: status.panics,
             limits: status.limits.clone(),
+            sites: self.counters.carried(),
             tls: status.tls.as_ref().map(carried_tls).unwrap_or_default(),
         }
     }
 
-    /// Counts on from the totals of a predecessor's backends.
+    /// Counts on from the totals of a predecessor's backends and sites.
     pub(crate) fn count_on(&mut self, counts: &CarriedCounts) {
+        self.counters.count_on(&counts.sites);
         let default = counts.backends.iter();
         let default = default.map(|(address, totals)| (DEFAULT_POOL, address, totals));
         let others = counts.pools.iter();

@@ -15,6 +15,7 @@ use crate::guards::{HandshakePermit, RequestGuard};
 use crate::pool::Pool;
 use crate::report::Failure;
 use crate::settings::Target;
+use crate::site::CountedRequest;
 
 /// The bytes of a request that are kept for a retry; a longer request has only its first try.
 const REPLAY_LIMIT: usize = 64 << 10;
@@ -197,6 +198,8 @@ pub(in crate::shard) struct Exchange {
     entry: Option<Box<LogEntry>>,
     /// The value of a Set-Cookie with the client's point in a split.
     split_cookie: Option<Box<str>>,
+    /// The counters of its site.
+    counted: Option<CountedRequest>,
 }
 
 impl Exchange {
@@ -213,7 +216,16 @@ impl Exchange {
             BackendAttempt { replay: Some(text), host_at, began: now, ..BackendAttempt::default() };
         let (body, answering) = (BodyState::Running(Progress::default()), Answering::Interim(0));
         let keep_alive = !facts.is(Fact::Last);
-        Self { keep_alive, facts, attempt, body, answering, entry, split_cookie: None }
+        Self {
+            keep_alive,
+            facts,
+            attempt,
+            body,
+            answering,
+            entry,
+            split_cookie: None,
+            counted: None,
+        }
     }
 
     /// Creates the record of a connection that is passed through, after these bytes.
@@ -233,6 +245,11 @@ impl Exchange {
     /// Returns it with a cookie that its client gets with the answer.
     pub(in crate::shard) fn with_split_cookie(self, split_cookie: Option<Box<str>>) -> Self {
         Self { split_cookie, ..self }
+    }
+
+    /// Returns it with the counters of its site.
+    pub(in crate::shard) fn with_counts(self, counted: Option<CountedRequest>) -> Self {
+        Self { counted, ..self }
     }
 
     /// Returns the value of the Set-Cookie with the client's point in a split.
@@ -408,12 +425,32 @@ impl Exchange {
             backend.note_answer(status, self.micros(now));
         }
         self.note(|entry| entry.answered(status));
+        if let Some(counted) = &mut self.counted {
+            counted.answered(status, now);
+        }
+    }
+
+    /// Counts the answer for its site: it is not taken back.
+    pub(in crate::shard) fn count_answer(&mut self) {
+        if let Some(counted) = &mut self.counted {
+            counted.note();
+        }
+    }
+
+    /// Records that the balancer answers, in place of a backend.
+    pub(in crate::shard) fn answer_itself(&mut self, status: u16) {
+        if let (false, Some(counted)) = (self.is_answered(), &mut self.counted) {
+            counted.answered_itself(status);
+        }
     }
 
     /// Discards a response whose bytes have not left.
     pub(in crate::shard) fn take_answer_back(&mut self) {
         self.answering = Answering::Interim(0);
         self.note(LogEntry::unanswered);
+        if let Some(counted) = &mut self.counted {
+            counted.unanswered();
+        }
     }
 
     /// Returns whether the client's connection may continue after the answer.

@@ -185,7 +185,7 @@ impl LogEntry {
             site: site.into(),
             route: route.unwrap_or_default().into(),
             pool: pool.unwrap_or_default().into(),
-            access: None,
+            ..RuleNames::default()
         });
         let summary =
             |Parts(parts): Parts| RequestSummary::of_parts(parts.each_ref().map(String::as_str));

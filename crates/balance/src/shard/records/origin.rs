@@ -71,8 +71,8 @@ impl Origin {
         self.tls.take()
     }
 
-    /// Records the end of its TLS handshake. `is_host_bound`: its requests must be for the host that
-    /// it has asked for.
+    /// Records the end of its TLS handshake. `is_host_bound`: its requests must be for the host
+    /// that it has asked for.
     pub(in crate::shard) fn secure(
         &mut self,
         certificate: Option<Box<[u8]>>,

@@ -400,6 +400,8 @@ impl AnswerReader<'_> {
                 out.clear();
             }
             self.exchange.take_answer_back();
+        } else {
+            self.exchange.count_answer();
         }
         let Some(mut before) = before else { return };
         if let Some(mut answer) = self.to.out().take() {

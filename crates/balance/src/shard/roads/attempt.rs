@@ -292,6 +292,9 @@ impl BalanceParts {
     ) {
         let Some(client) = self.records.client(id) else { return };
         self.meters.count_own(status);
+        if let Some(exchange) = &mut client.exchange {
+            exchange.answer_itself(status);
+        }
         let explained = setting_of(status, reason).map(|setting| format!("{reason}; {setting}"));
         let explained = explained.as_deref().unwrap_or(reason);
         self.log.refused(client, status, explained, self.time.now());

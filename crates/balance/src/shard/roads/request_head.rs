@@ -19,7 +19,7 @@ use crate::limit::{BeyondLimit, Counted, RateLimits, Refusal};
 use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::{Beginning, RequestLog};
 use crate::shard::rules::BalanceRules;
-use crate::site::{Chosen, RuleNames, Sites, Splitting, Unrouted, Variables};
+use crate::site::{Chosen, CountedRequest, RuleNames, Sites, Splitting, Unrouted, Variables};
 
 const LOOPED: &str = "this request has come through this balancer before: a backend of it, or \
                       of one behind it, leads back to it";
@@ -37,9 +37,15 @@ pub(super) struct OwnAnswer {
     limit: Option<Box<str>>,
     /// The entry was asked for: without one, the log does not want the request.
     was_begun: bool,
+    /// A rule or limit refuses the request, or it has no route.
+    is_refusal: bool,
 }
 
 impl OwnAnswer {
+    fn refusal(response: Response, reason: &'static str) -> Self {
+        Self { is_refusal: true, ..Self::new(response, reason) }
+    }
+
     fn new(response: Response, reason: &'static str) -> Self {
         Self {
             response,
@@ -48,6 +54,7 @@ impl OwnAnswer {
             closing: None,
             limit: None,
             was_begun: false,
+            is_refusal: false,
         }
     }
 
@@ -132,9 +139,10 @@ pub(super) fn begin_exchange(
         true => forward::came_by_https(request),
         false => origin.is_secure(),
     };
-    let mut begins = Beginning { request, client, origin, names: None, split: None };
+    let mut begins = Beginning::new(request, client, origin);
     let mut split_cookie = None;
-    if let Configuration { sites: Some(sites), limits, .. } = &**rules.configuration() {
+    let Configuration { sites, limits, counters, .. } = &**rules.configuration();
+    if let Some(sites) = sites {
         let of = Asking {
             of: Variables { request, is_secure },
             client,
@@ -145,21 +153,24 @@ pub(super) fn begin_exchange(
         };
         let chosen =
             route((sites, limits), of, (scratch, random)).map_err(|(names, mut answer)| {
-                answer.entry = log.begin(&Beginning { names, ..begins }, None, now);
+                answer.entry = log.begin(&begins.with_route(names, None), None, now);
+                let status = answer.response.status().code();
+                let counts = names.and_then(|names| counters.at(names.counts));
+                counts.inspect(|counts| counts.note_own(status, answer.is_refusal));
                 answer.was_begun = true;
                 if let (Some(entry), Some(limit)) = (&mut answer.entry, &answer.limit) {
                     entry.set_limit(limit);
                 }
                 Unserved::Answered(answer)
             })?;
-        (begins.names, begins.split) = (Some(chosen.names), chosen.point);
+        begins = begins.with_route(Some(chosen.names), chosen.point);
         split_cookie = chosen.cookie.map(|(name, point)| {
             let same_site = settings.cookie_same_site;
             forward::set_cookie(name, point.into(), is_secure, same_site).into()
         });
     }
     let pools = &rules.configuration().pools;
-    let pool = match begins.names {
+    let pool = match begins.names() {
         None => pools.first(),
         // Never another pool than the route's.
         Some(names) => {
@@ -189,7 +200,10 @@ pub(super) fn begin_exchange(
         head.extend_from_slice(format!("X-Request-ID: {id}\r\n\r\n").as_bytes());
     }
     let entry = log.begin(&begins, id, now);
-    Ok(Exchange::new(facts, head, host_at, entry, now).with_split_cookie(split_cookie))
+    let counts = begins.names().and_then(|names| counters.at(names.counts)).map(Arc::clone);
+    let counted = counts.map(|counts| CountedRequest::new(counts, now));
+    let exchange = Exchange::new(facts, head, host_at, entry, now).with_split_cookie(split_cookie);
+    Ok(exchange.with_counts(counted))
 }
 
 /// A request whose route is looked up.
@@ -214,16 +228,16 @@ fn route<'s>(
     asking: Asking<'_>,
     (scratch, random): (&mut Vec<u8>, &mut Random),
 ) -> Result<Chosen<'s>, Unforwarded<'s>> {
-    let answered = |response, reason| Box::new(OwnAnswer::new(response, reason));
+    let refused = |response, reason| Box::new(OwnAnswer::refusal(response, reason));
     let rule = match sites.find(asking.of.request, asking.client, scratch) {
         Ok(rule) => rule,
         Err(Unrouted { status, reason, names }) => {
-            return Err((names, answered(Response::error(status, reason), reason)));
+            return Err((names, refused(Response::error(status, reason), reason)));
         }
     };
     if let Some(reason) = rule.refusal(asking.of.request, asking.client) {
         let response = Response::error(Status::FORBIDDEN, "this client or page may not use this");
-        return Err((Some(&rule.names), answered(response, reason)));
+        return Err((Some(&rule.names), refused(response, reason)));
     }
     for limit in rule.limits.iter().filter_map(|at| limits.at(*at)) {
         let Asking { of, client, certificate, now, .. } = asking;
@@ -238,7 +252,9 @@ fn route<'s>(
             let Asking { of: Variables { request, .. }, client, cookie_key: key, .. } = asking;
             Ok(rule.choose(Splitting { request, client, key }, random))
         }
-        Some((response, reason)) => Err((Some(&rule.names), answered(response, reason))),
+        Some((response, reason)) => {
+            Err((Some(&rule.names), Box::new(OwnAnswer::new(response, reason))))
+        }
     }
 }
 
@@ -268,5 +284,5 @@ fn refuse(refused: &BeyondLimit<'_>, asking: &Asking<'_>) -> OwnAnswer {
         Err(_) => Response::error(Status::new(limit.status), "too many requests"),
     };
     let limit = Some(limit.name.as_str().into());
-    OwnAnswer { reason: reason.into(), closing, limit, ..OwnAnswer::new(response, "") }
+    OwnAnswer { reason: reason.into(), closing, limit, ..OwnAnswer::refusal(response, "") }
 }
