@@ -109,19 +109,32 @@ impl Draft {
                 }
             };
         }
-        let path = self.path(file_key)?;
+        self.secret_in(from_file, file_key, parse)
+    }
+
+    /// Returns the secret in the first line of the file that `entry` names.
+    fn secret_in<T>(
+        &self,
+        entry: &ValueEntry,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        if matches!(entry.value, Value::Unset) {
+            return None;
+        }
+        let path = entry.path();
         let (line, warning) = match read_first_line(&path) {
             Ok(read) => read,
             Err(error) => {
                 let remedy = format!("{} {error}", path.display());
-                self.fails_at(from_file, file_key, &remedy, error.may_pass());
+                self.fails_at(entry, key, &remedy, error.may_pass());
                 return None;
             }
         };
         if let Some(warning) = warning {
             self.warn(warning);
         }
-        parse(&line).map_err(|remedy| self.wrong_at(from_file, file_key, &remedy)).ok()
+        parse(&line).map_err(|remedy| self.wrong_at(entry, key, &remedy)).ok()
     }
 
     /// Adds the error of [`Draft::wrong`] for a system error that may not occur at another start
@@ -273,6 +286,17 @@ impl<'d> Record<'d> {
     pub fn path(&self, field: &str) -> Option<PathBuf> {
         let entry = self.field(field);
         (!matches!(entry.value, Value::Unset)).then(|| entry.path())
+    }
+
+    /// Returns the secret in the first line of the file that the field names, or adds an error.
+    #[must_use]
+    pub fn secret_file<T>(
+        &self,
+        field: &str,
+        parse: impl Fn(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let entry = self.field(field);
+        self.draft.secret_in(entry, &entry.key, parse)
     }
 
     /// Returns the field as [`Draft::paths`] does.
