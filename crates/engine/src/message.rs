@@ -123,6 +123,10 @@ pub enum EndReason {
     /// The client has asked a channel for something that the channel does not have, such as a
     /// position without a history.
     Channel,
+    /// The client has no token, or it is not valid, or has expired: it must sign in.
+    Token,
+    /// The client's token, if any, does not grant the right that an action in a channel needs.
+    Right,
     /// The server is at its limit of connections, and another connection needed the slot.
     Place,
     /// The client's address is at its limit of connections, and another connection needed the slot.
@@ -139,7 +143,7 @@ pub enum EndReason {
 
 impl EndReason {
     /// All reasons.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Rate,
         Self::Reassembly,
         Self::Memory,
@@ -151,6 +155,8 @@ impl EndReason {
         Self::Loss,
         Self::Workers,
         Self::Channel,
+        Self::Token,
+        Self::Right,
         Self::Place,
         Self::PlaceOfAddress,
         Self::Handshake,
@@ -158,6 +164,10 @@ impl EndReason {
         Self::Upgrade,
         Self::Body,
     ];
+
+    /// The code of [`EndReason::Token`]: RFC 6455 has none for a client that may come back with a
+    /// new token only.
+    const SIGN_IN: CloseCode = CloseCode::new(4001);
 
     /// Returns why a connection that was refused for `why` ends without a request; `None` if the
     /// connection was not refused at a limit on connections.
@@ -184,6 +194,8 @@ impl EndReason {
             Self::Loss => "loss",
             Self::Workers => "workers",
             Self::Channel => "channel",
+            Self::Token => "token",
+            Self::Right => "right",
             Self::Place => "place",
             Self::PlaceOfAddress => "place_of_address",
             Self::Handshake => "handshake",
@@ -197,9 +209,13 @@ impl EndReason {
     #[must_use]
     pub const fn code(self) -> CloseCode {
         match self {
-            Self::Rate | Self::Reassembly | Self::Memory | Self::Loss | Self::Channel => {
-                CloseCode::POLICY_VIOLATION
-            }
+            Self::Rate
+            | Self::Reassembly
+            | Self::Memory
+            | Self::Loss
+            | Self::Channel
+            | Self::Right => CloseCode::POLICY_VIOLATION,
+            Self::Token => Self::SIGN_IN,
             Self::Heartbeat | Self::Write => CloseCode::ABNORMAL,
             Self::Lifetime => CloseCode::GOING_AWAY,
             Self::Cluster | Self::Publication | Self::Workers => CloseCode::TRY_AGAIN_LATER,
@@ -228,6 +244,8 @@ impl EndReason {
             Self::Loss => "messages are lost; come back to continue",
             Self::Workers => "the server is busy; try again later",
             Self::Channel => "the channel does not have what the client asks for",
+            Self::Token => "sign in and come back with a new token",
+            Self::Right => "the client may not do this in this channel",
             Self::Place => "the server is full, and others needed the place",
             Self::PlaceOfAddress => "others of its address needed the place",
             Self::Handshake => "no request came in time",
@@ -251,6 +269,8 @@ impl EndReason {
             Self::Loss => "the memory and persistence of the cluster's server",
             Self::Workers => "the size of the pool of workers and of its queue",
             Self::Channel => "the history of the channel, wildcards",
+            Self::Token => "token_keys, open",
+            Self::Right => "may_join, may_publish and may_read_history of the channel",
             Self::Place => "max_connections, max_pending_handshakes",
             Self::PlaceOfAddress => "max_connections_per_address",
             Self::Handshake | Self::Upgrade => "handshake_timeout",

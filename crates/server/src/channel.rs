@@ -5,9 +5,9 @@
 //! set by pattern.
 
 pub use throng_engine::{
-    Backpressure, Delivery, History, HistoryCounts, HistoryMode, PatternError, Position,
-    PositionError, Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceSwitch,
-    Publication, QueueFull, Receipt, Recovery, Since, SlowPolicy, UntilDelivered,
+    Backpressure, ChannelPattern as Pattern, Delivery, History, HistoryCounts, HistoryMode,
+    PatternError, Position, PositionError, Presence, PresenceChange, PresenceCounts, PresenceEvent,
+    PresenceSwitch, Publication, QueueFull, Receipt, Recovery, Since, SlowPolicy, UntilDelivered,
     is_channel_token as is_token,
 };
 

@@ -57,12 +57,22 @@ pub struct EventStream {
     pub(crate) first: Vec<Frame>,
     pub(crate) info: String,
     pub(crate) last: usize,
+    pub(crate) recovers: bool,
+    pub(crate) lifetime: Option<Duration>,
 }
 
 impl EventStream {
     /// Creates a stream of the publications to a channel or pattern.
     pub fn new(topic: impl Into<Topic>) -> Self {
-        Self { topic: topic.into(), retry: None, first: Vec::new(), info: String::new(), last: 0 }
+        Self {
+            topic: topic.into(),
+            retry: None,
+            first: Vec::new(),
+            info: String::new(),
+            last: 0,
+            recovers: true,
+            lifetime: None,
+        }
     }
 
     /// Sets the time after which a browser that lost its connection comes back. Without it, the
@@ -76,6 +86,22 @@ impl EventStream {
     /// with history. Default: none.
     pub fn last(mut self, most: usize) -> Self {
         self.last = most;
+        self
+    }
+
+    /// Whether a client that comes back gets the messages in between, in a channel with history.
+    /// Default: true. Without it, such a client gets the event `lost`, as where the history does
+    /// not reach back far enough, and [`last`](Self::last) has no effect.
+    pub fn recovers(mut self, recovers: bool) -> Self {
+        self.recovers = recovers;
+        self
+    }
+
+    /// Ends the stream after this time, counted as [`EndReason::Token`](crate::server::EndReason):
+    /// for clients whose token expires. A browser comes back, and is asked for a new one. Takes
+    /// about 150 bytes until then. Default: no end.
+    pub fn token_expires_in(mut self, lifetime: impl Into<Option<Duration>>) -> Self {
+        self.lifetime = lifetime.into();
         self
     }
 

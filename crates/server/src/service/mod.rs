@@ -306,6 +306,11 @@ impl Service for ShardService {
         };
         let event = match event.downcast::<SessionMail>() {
             Ok(mail) if cx.is_open() => return self.on_session_mail(cx, *mail),
+            Ok(mail) if matches!(&*mail, SessionMail::Due(timer) if sse::is_end(&**timer)) => {
+                let id = cx.id();
+                cx.core().note_fault(id, Fault::Ended(EndReason::Token));
+                return cx.close(EndReason::Token.code().get(), "");
+            }
             // The session has already ended.
             Ok(_) => return,
             Err(other) => other,

@@ -1,5 +1,7 @@
 //! Server-sent events: a response that becomes a stream of a channel's publications.
 
+use std::any::Any;
+
 use throng_engine::{Answer, Cx, Frame, Joined, Position, Recovery, Since, check_pattern};
 use throng_http::{HeaderError, Reject, ReplyTo, Request, Response, Status};
 use throng_proto::{http1, sse};
@@ -9,6 +11,7 @@ use crate::app::ChannelFn;
 use crate::middleware::Pending;
 use crate::readiness::RETRY_AFTER;
 use crate::topic::{EventStream, Topic};
+use crate::ws::Timer;
 
 impl ShardService {
     /// Begins a stream of events.
@@ -20,7 +23,8 @@ impl ShardService {
         (head, request): (&http1::Request<'_>, &Request<'_>),
     ) -> Result<Answer, Reject> {
         self.check_admitted(head)?;
-        let EventStream { mut topic, retry, first, info, last } = channel(request)?;
+        let EventStream { mut topic, retry, first, info, last, recovers, lifetime } =
+            channel(request)?;
         if let Topic::Pattern(pattern) = &mut topic {
             let checked = check_pattern(pattern);
             if !checked.map_err(|error| Reject::bad_request(error.to_string()))? {
@@ -55,8 +59,22 @@ impl ShardService {
         });
         cx.start_events();
         cx.set_route(route, 0);
+        if let Some(lifetime) = lifetime {
+            let at = cx.core_ref().read_clock().after(lifetime);
+            self.timers.set(cx.id(), at, Timer::new(), Box::new(StreamEnd));
+        }
         match topic {
-            Topic::Channel(channel) => join(cx, &channel, &info, (last_id(request), last)),
+            Topic::Channel(channel) => {
+                let since = match last_id(request) {
+                    // It has missed events that it does not get.
+                    Some(_) if !recovers => Since::Position(UNKNOWN),
+                    Some(id) => Since::Position(id.parse().unwrap_or(UNKNOWN)),
+                    None if recovers && last > 0 => Since::Last(last),
+                    None => Since::Now,
+                };
+                let recovery = cx.subscribe_as(&channel, since, &info);
+                begin(cx, &recovery, matches!(since, Since::Position(_)));
+            }
             Topic::Pattern(pattern) => {
                 // It was checked above.
                 let _ = cx.subscribe_pattern(&pattern);
@@ -78,23 +96,20 @@ fn last_id<'r>(request: &'r Request<'_>) -> Option<&'r str> {
     id.filter(|id| !id.is_empty())
 }
 
-/// Joins a channel after the last event that the client got. With a history the stream begins with
-/// its position, as an id without an event. If the client cannot continue, or the missed events do
-/// not fit into the connection's queue, it begins with an event `lost`. A client without a last
-/// event gets at most `most` of the last publications.
-fn join(cx: &mut Cx<'_>, channel: &str, info: &str, (last_id, most): (Option<&str>, usize)) {
-    // An id that is not a position means that the client has missed events.
-    let unknown = Position { epoch: 0, offset: 0, tag: None };
-    let since = match last_id {
-        Some(id) => Since::Position(id.parse().unwrap_or(unknown)),
-        None if most > 0 => Since::Last(most),
-        None => Since::Now,
-    };
-    let recovery = cx.subscribe_as(channel, since, info);
-    begin(cx, &recovery, last_id.is_some());
+/// The position of a client that has missed an unknown number of events.
+const UNKNOWN: Position = Position { epoch: 0, offset: 0, tag: None };
+
+/// The end of a stream whose token has expired, as a timer.
+struct StreamEnd;
+
+/// Returns whether a timer ends its stream.
+pub(super) fn is_end(timer: &(dyn Any + Send)) -> bool {
+    timer.is::<StreamEnd>()
 }
 
-/// Begins a stream whose position is known.
+/// Begins a stream whose position is known. With a history it begins with its position, as an id
+/// without an event. If the client cannot continue, or the missed events do not fit into the
+/// connection's queue, it begins with an event `lost`.
 fn begin(cx: &mut Cx<'_>, recovery: &Recovery, had_id: bool) {
     let Some(position) = recovery.position.map(|position| position.to_string()) else { return };
     let is_lost = !recovery.recovered && (had_id || recovery.too_large);

@@ -16,6 +16,12 @@ use super::socket::Socket;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Timer(u64);
 
+impl Timer {
+    pub(crate) fn new() -> Self {
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// The number of the next timer of any server.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -49,7 +55,7 @@ impl<D: 'static> Socket<'_, D> {
     where
         F: FnOnce(&mut Socket<'_, D>, &mut D) + Send + 'static,
     {
-        let timer = Timer(NEXT.fetch_add(1, Ordering::Relaxed));
+        let timer = Timer::new();
         let at = self.cx().core_ref().read_clock().after(duration);
         let then: ContinuationFn<D> = Box::new(then);
         self.post(SessionMail::SetTimer(at, timer, Box::new(Continuation(then))));
