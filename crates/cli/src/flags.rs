@@ -110,7 +110,8 @@ fn arg(key: &'static Key, flag: Flag) -> Arg {
         ("", _) => String::new(),
         (details, _) => format!("\n\n{}.", capitalized(details)),
     };
-    let is_switch = matches!(key.kind, Kind::Switch) && flag.expand.is_none();
+    let is_switch = matches!(key.kind, Kind::Switch | Kind::Or(_, Kind::Switch));
+    let is_switch = is_switch && flag.expand.is_none();
     let heading = key.name.starts_with("log.").then_some("Log");
     let arg = Arg::new(flag.name);
     // `--flag` alone is true.

@@ -87,9 +87,9 @@ impl Flags {
     }
 
     /// Returns the settings whose defaults differ, because of `--register`: the clients of a
-    /// registered server ask for the name of the balancer.
+    /// registered server ask for the name of the balancer, and come from anywhere.
     pub(crate) fn defaults(&self) -> &'static [(&'static str, &'static str)] {
-        if self.is_given() { &[("allowed_hosts", "*")] } else { &[] }
+        if self.is_given() { &[("allowed_hosts", "*"), ("open", "false")] } else { &[] }
     }
 
     /// Begins to register the server at `listening`.

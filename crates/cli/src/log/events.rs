@@ -61,6 +61,8 @@ macro_rules! events {
 events! {
     LISTENING = "listening", Info, process, ["address", "max_connections"],
         "the process accepts connections at these addresses";
+    CHANNELS = "channels", Info, process, [],
+        "who may use channels without a rule about it";
     ADMIN = "admin", Info, process, ["address"],
         "the admin API is at this address";
     BACKENDS = "backends", Info, process, [],

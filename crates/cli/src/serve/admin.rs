@@ -14,6 +14,7 @@ use throng::{App, Hub, Request, Response};
 use throng_config::Token;
 use throng_io::HeldListeners;
 
+use super::api::Api;
 use super::requests::{ReloadRequests, Reloaded};
 use crate::admin;
 use crate::admin::body::{EmptyBody, optional_body};
@@ -91,6 +92,8 @@ pub(super) fn bind(
         .get("/upgrade", upgrade_state)
         // It may have to ask the cluster.
         .route("/presence/{channel}", Route::on(Method::Get, of_channel(presence)).blocking());
+    let token = admin.token.clone();
+    let app = Api::new(&hub).routes(app, Box::new(move |it| check_change(it, token.as_ref())));
     admin::bind(app, admin.address, held, log)
 }
 

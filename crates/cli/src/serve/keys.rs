@@ -10,6 +10,8 @@ use throng_config::{
 };
 use throng_proto::escape::Escaped;
 
+use super::rights::WHO;
+
 /// The table of `throng serve`.
 pub static TABLE: Table = Table { program: "serve", keys: &KEYS };
 
@@ -39,12 +41,43 @@ static CHANNELS: Records = Records {
             "send members the joins and leaves of others, with presence"),
         Key::new("max_announced", Kind::COUNT, "1000",
             "with join_leave: maximum members on a server that get joins and leaves"),
+        Key::new("may_join", Kind::Word(WHO), "",
+            "clients that may join: anyone; token = with a valid token; claim = whose token names \
+             the channel; user = whose user ID the channel's name ends with; none; if not set, \
+             see open"),
+        Key::new("may_publish", Kind::Word(WHO), "", "clients whose messages are published"),
+        Key::new("may_read_history", Kind::Word(WHO), "",
+            "clients that get what came before they joined"),
     ],
     is_first_required: true,
     parse: Some(rule),
     defaults: Defaults::new(),
     example: "a rule such as \"prices.*=latest,max_age=5s\"",
 };
+
+#[rustfmt::skip]
+static TOKEN_KEYS: Records = Records {
+    alias: Some("token_key"),
+    fields: &[
+        Key::new("algorithm", Kind::Word(ALGORITHMS), "",
+            "the only algorithm of tokens by this key"),
+        Key::new("secret_file", Kind::Path, "",
+            "file whose first line is the secret, for HS256, HS384 and HS512"),
+        Key::new("public_key_file", Kind::Path, "",
+            "file of the public key in PEM, for the others"),
+        Key::new("id", Kind::Text("an ID such as \"2026-11\""), "",
+            "tokens with a key ID (kid) must have this one; if not set, any"),
+    ],
+    is_first_required: true,
+    parse: None,
+    defaults: Defaults::new(),
+    example: "a table such as { algorithm = \"HS256\", secret_file = \"/etc/throng/token.key\" }",
+};
+
+const ALGORITHMS: &[&str] = &[
+    "HS256", "HS384", "HS512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256",
+    "ES384", "EdDSA",
+];
 
 const ORIGINS: Kind = Kind::List(&Kind::Text("an origin such as \"https://example.com\""));
 const HOSTS: Kind = Kind::List(&Kind::Text("a host's name such as \"example.com\""));
@@ -161,6 +194,21 @@ const LISTS: &[&[Key]] = &[
                   the first rule that matches applies; several with ; or [[channel]] tables; \
                   history and presence need a restart")
         .flag("--channel", "RULE"),
+    Key::new("open", Kind::Or("auto", &Kind::Switch), "auto",
+        "clients without a token may do all in channels without a rule about it")
+        .details("auto = on loopback alone, without trusted_proxies, allowed_hosts and --register; \
+                  otherwise a client needs a token that names the channel, or a rule of the \
+                  channel with may_join, may_publish and may_read_history")
+        .advanced_flag("--open", "true"),
+    Key::new("token_keys", Kind::Records(&TOKEN_KEYS), "",
+        "keys that verify the tokens (JWT) of clients; while keys change, old and new ones"),
+    Key::new("token_audience", Kind::Text("a name such as \"chat\""), "",
+        "audience (aud) that each token must have; if not set, any"),
+    Key::new("token_issuer", Kind::Text("a name such as \"https://example.com\""), "",
+        "issuer (iss) that each token must have; if not set, any"),
+    Key::new("api_keys_file", Kind::Path, "",
+        "file of NAME:HASH lines: an application that sends a key with this SHA-256 as X-API-Key \
+         may use /api/ at listen; if not set, only the admin server has it").at_start(),
     Key::new("request_ids", Kind::Switch, "false",
         "give each request without a valid X-Request-ID one; the response and the log have it")
         .at_start(),
@@ -260,7 +308,7 @@ const LISTS: &[&[Key]] = &[
     Key::new("admin.listen", Kind::Address, "",
         "address where operators get metrics and statistics, and clients then do not; if not set, \
          there is none")
-        .details("/metrics, /stats.json, /livez, /readyz, POST /reload and POST /upgrade")
+        .details("/metrics, /stats.json, /livez, /readyz, /api/, POST /reload and POST /upgrade")
         .flag("--admin", "HOST:PORT").at_start(),
     Key::new("admin.token", Kind::Secret, "",
         "token for /metrics, /stats.json and /reload there; required unless it is a loopback \

@@ -3,6 +3,7 @@
 #[cfg(feature = "tls")]
 mod acme;
 pub(crate) mod admin;
+mod api;
 mod certificates;
 mod checks;
 mod flags;
@@ -11,6 +12,7 @@ pub(crate) mod observe;
 mod refusals;
 mod reload;
 mod requests;
+mod rights;
 mod settings;
 pub mod site;
 #[cfg(feature = "tls")]
@@ -233,6 +235,7 @@ fn run_after(
     }
     signals.serving();
     let running = Arc::new(listen(bound, &log)?);
+    rights::announce(&settings.rights.get(), &log);
     let registrations = registration.begin(balancers, running.local_addr(), &log)?;
     let done = predecessor.serving()?;
     // A predecessor answers operators until it has passed on its counts, so that none falls.

@@ -7,6 +7,7 @@ use throng::server::Running;
 use throng_config::Values;
 
 use super::requests::Reloaded;
+use super::rights::LiveRights;
 use super::settings::Members;
 use super::{REGISTER, SettingFlags, Settings, check_log, site};
 use crate::changes::{Changes, NO_FILE, log_reload};
@@ -26,6 +27,8 @@ pub(super) struct Reloader {
     presences: Vec<(String, Option<Members>)>,
     /// The hosts that the running server allows.
     hosts: LiveHosts,
+    /// The rights of the running server.
+    rights: LiveRights,
     current: Mutex<(Arc<Settings>, Values)>,
 }
 
@@ -39,9 +42,9 @@ impl Reloader {
         let values = draft.values().clone();
         let settings = Arc::new(Settings::from_draft(draft)?);
         let (hosts, histories) = (settings.hosts.clone(), settings.histories());
-        let presences = settings.presences();
+        let (presences, rights) = (settings.presences(), settings.rights.clone());
         let current = Mutex::new((settings, values.clone()));
-        Ok(Self { flags, defaults, started: values, histories, presences, hosts, current })
+        Ok(Self { flags, defaults, started: values, histories, presences, hosts, rights, current })
     }
 
     /// Returns the settings in force.
@@ -114,6 +117,7 @@ impl Reloader {
         if changes.changed.contains(&"allowed_hosts") {
             self.hosts.replace(&settings.hosts);
         }
+        self.rights.replace(&settings.rights);
         log.configure(&settings.log);
         *self.current() = (Arc::new(settings), values);
         Ok(Reloaded { changes, certificates })

@@ -26,6 +26,7 @@ use throng_proto::ws::handshake::is_token;
 
 use super::admin::Admin;
 use super::checks;
+use super::rights::{self, ApiKeys, Granting, LiveRights, Right};
 use crate::hosts::{AllowedHosts, ListedHost, LiveHosts, is_loopback};
 
 /// The settings of a server.
@@ -50,6 +51,9 @@ pub struct Settings {
     pub(crate) backpressure: Backpressure,
     /// In order: the first that matches applies.
     pub(crate) channels: Vec<Rule>,
+    pub(crate) rights: LiveRights,
+    /// `None`: the API is on the server for operators alone.
+    pub(crate) api_keys: Option<ApiKeys>,
     pub(crate) wildcards: bool,
     pub(crate) request_ids: bool,
     pub(crate) cluster: Option<Cluster>,
@@ -84,6 +88,8 @@ pub(crate) struct Rule {
     pub(crate) presence: Option<Members>,
     /// The scope of a channel in a cluster.
     pub(crate) scope: Option<Scope>,
+    /// The rights of clients there.
+    pub(crate) rights: Granting,
 }
 
 /// Presence of a channel's members.
@@ -148,6 +154,7 @@ impl Settings {
         let admin = admin(&draft, &listen);
         let is_local = listen.iter().all(|address| is_loopback(address));
         let channels = channels(&draft, backpressure);
+        let rights = rights::rights(&draft, &listen, &channels);
         let mut settings = Self {
             proxies: proxies(&draft),
             hosts: LiveHosts::new(
@@ -176,6 +183,8 @@ impl Settings {
             limits: limits(&draft),
             drain,
             backpressure,
+            rights: LiveRights::new(rights),
+            api_keys: rights::api_keys(&draft),
             wildcards: draft.get("wildcards"),
             request_ids: draft.get("request_ids"),
             cluster: cluster(&draft, &channels),
@@ -472,7 +481,8 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
         }
         let fields =
             ["slow_policy", "max_backlog", "max_age", "history", "presence", "scope", "while_down"];
-        if !fields.iter().any(|field| record.is_set(field)) {
+        let rights = Right::ALL.map(Right::field);
+        if !fields.iter().chain(&rights).any(|field| record.is_set(field)) {
             record.wrong("it has no rules: write for example slow_policy = \"latest\"");
         }
         let mut rule = general;
@@ -488,7 +498,8 @@ fn channels(draft: &Draft, general: Backpressure) -> Vec<Rule> {
         }
         let (history, presence) = (history(&record, rule), presence(&record));
         let scope = scope(&record, history.is_some());
-        rules.push(Rule { pattern, rules: rule, history, presence, scope });
+        let rights = rights::rule(&record);
+        rules.push(Rule { pattern, rules: rule, history, presence, scope, rights });
     }
     rules
 }

@@ -1,5 +1,7 @@
 //! The app of `throng serve` and `throng demo`: an echo, channels and a web page.
 
+use std::time::{Duration, SystemTime};
+
 use throng::channel::{Position, Receipt, Recovery};
 use throng::http::{EventStream, RequestIds, Topic};
 use throng::metrics::{self, openmetrics::Writer};
@@ -8,6 +10,8 @@ use throng::server::{EndReason, Observe};
 use throng_config::Listen;
 use throng_io::{HeldListeners, Purpose};
 
+use super::api::{self, Api};
+use super::rights::{CHOSEN, Granted, LiveRights, Refused};
 use super::settings::Members;
 use super::{Rule, Settings};
 use crate::build_labels::BUILD_LABELS;
@@ -30,8 +34,14 @@ enum Member {
     Echoes,
     /// With `?since=` they come back with their positions.
     Continues,
+    /// Like [`Member::Continues`], without the right to publish.
+    Follows,
+    /// Without the right to publish.
+    Listens,
     /// Subscribed to a pattern: there is no one channel to publish to.
-    ListensOnly,
+    ListensToPattern,
+    /// The session is being closed.
+    Refused,
 }
 
 /// A request for a session of `/ws/{channel}`, until the session is open.
@@ -43,6 +53,8 @@ struct Joining {
     since: Option<Option<Position>>,
     /// Information about the client for other members, where the channel has presence.
     info: String,
+    /// The client's rights there.
+    granted: Result<Granted, Refused>,
 }
 
 /// The longest channel name: long enough for any path a person writes, short enough not to matter
@@ -54,7 +66,11 @@ const MAX_INFO: usize = 256;
 
 /// Returns the server that `settings` describe, with the metrics of its log.
 pub(crate) fn server(settings: &Settings, log: Option<&Log>) -> Server {
-    configured(app(settings, log), settings)
+    let app = app(settings, log);
+    let Some(keys) = settings.api_keys.clone() else { return configured(app, settings) };
+    let hub = Hub::new();
+    let app = Api::new(&hub).routes(app, api::by_key(keys));
+    configured(app, settings).with_hub(&hub)
 }
 
 /// Binds the server that `settings` describe.
@@ -157,8 +173,8 @@ fn listen_on(
 }
 
 pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
-    let wildcards = settings.wildcards;
-    let channels = channels(wildcards);
+    let (wildcards, rights) = (settings.wildcards, settings.rights.clone());
+    let channels = channels(wildcards, rights.clone());
     let channels = match settings.cluster {
         // Without a cluster, the fate of a message concerns only its receivers.
         None => channels.on_message(|ws, member, message| drop(publish(ws, member, message))),
@@ -177,15 +193,22 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
             }
         });
     let names = || settings.subprotocols.iter().map(String::as_str);
+    let with_tokens = names().chain([CHOSEN]);
     let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
     let app = App::new()
         .ws("/echo", echo.subprotocols(names()))
-        .ws("/ws/{channel}", channels.subprotocols(names()))
+        .ws("/ws/{channel}", channels.subprotocols(with_tokens))
         .ws("/upload", upload.subprotocols(names()))
         .sse("/sse/{channel}", move |request| {
             let channel = channel(request)?.to_owned();
+            let is_pattern = wildcards && is_pattern(&channel);
+            let granted = rights.get().admit(request, &channel, is_pattern);
+            let granted = granted.map_err(Refused::reject)?;
             let topic = if wildcards { Topic::Pattern(channel) } else { Topic::Channel(channel) };
-            Ok(EventStream::new(topic).info(info(request)?))
+            let info = granted.info.map_or_else(|| info(request).map(str::to_owned), Ok)?;
+            let lifetime = granted.until.map(left);
+            let stream = EventStream::new(topic).info(info);
+            Ok(stream.recovers(granted.reads_history).token_expires_in(lifetime))
         })
         .get("/favicon.ico", |_| Response::new(Status::NO_CONTENT))
         .health();
@@ -216,17 +239,30 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
 }
 
 /// Sessions of members of channels, without a callback for messages.
-fn channels(wildcards: bool) -> Ws<Member> {
+fn channels(wildcards: bool, rights: LiveRights) -> Ws<Member> {
     Ws::from_request(move |request| {
         let (echo, since) = (request.query("echo") == Some("1"), since(request)?);
         let (channel, info) = (channel(request)?.to_owned(), info(request)?.to_owned());
-        Ok(Member::Joining(Box::new(Joining { channel, echo, since, info })))
+        // A page could not read a status.
+        let granted = rights.get().admit(request, &channel, wildcards && is_pattern(&channel));
+        Ok(Member::Joining(Box::new(Joining { channel, echo, since, info, granted })))
     })
     .on_open(move |ws, member| {
         let Member::Joining(joining) = std::mem::replace(member, Member::Talks) else {
             return;
         };
-        let Joining { channel, echo, since, info } = *joining;
+        let Joining { channel, echo, since, info, granted } = *joining;
+        let granted = match granted {
+            Ok(granted) => granted,
+            Err(refused) => {
+                *member = Member::Refused;
+                return ws.close_for_with(refused.end(), &refused.text());
+            }
+        };
+        if let Some(until) = granted.until {
+            end_at(ws, until);
+        }
+        let info = granted.info.unwrap_or(info);
         if let Some(since) = since {
             if wildcards && is_pattern(&channel) {
                 return ws.close_for_with(
@@ -234,11 +270,15 @@ fn channels(wildcards: bool) -> Ws<Member> {
                     "a pattern has no position: leave ?since= out",
                 );
             }
-            *member = Member::Continues;
+            // It has missed messages, and learns that it does not get them.
+            let since = since.map(|since| if granted.reads_history { since } else { UNKNOWN });
+            *member = if granted.publishes { Member::Continues } else { Member::Follows };
             return join_since(ws, &channel, since, &info);
         }
         if wildcards && is_pattern(&channel) {
-            *member = Member::ListensOnly;
+            *member = Member::ListensToPattern;
+        } else if !granted.publishes {
+            *member = Member::Listens;
         } else if echo {
             *member = Member::Echoes;
         }
@@ -254,7 +294,7 @@ fn channels(wildcards: bool) -> Ws<Member> {
         }
     })
     .on_recovered(|ws, member, _, recovery| {
-        if matches!(member, Member::Continues) {
+        if matches!(member, Member::Continues | Member::Follows) {
             begin(ws, &recovery);
         }
     })
@@ -263,23 +303,54 @@ fn channels(wildcards: bool) -> Ws<Member> {
 /// Publishes what a member has sent, if it is in a channel.
 #[inline]
 fn publish(ws: &mut Socket<'_, Member>, member: &Member, message: Message<'_>) -> Option<Receipt> {
-    if matches!(member, Member::ListensOnly) {
-        ws.close_for_with(
-            EndReason::Channel,
-            "a pattern cannot be published to; send to a channel without * and >",
-        );
-        return None;
-    }
+    let echoes = match member {
+        Member::Talks => false,
+        Member::Echoes | Member::Continues => true,
+        Member::ListensToPattern => {
+            let reason = "a pattern cannot be published to; send to a channel without * and >";
+            ws.close_for_with(EndReason::Channel, reason);
+            return None;
+        }
+        Member::Follows | Member::Listens => {
+            let reason = "this client may not publish to this channel";
+            ws.close_for_with(EndReason::Right, reason);
+            return None;
+        }
+        Member::Joining(_) | Member::Refused => return None,
+    };
     let channel = ws.subscriptions().next().map(str::to_owned)?;
-    Some(match member {
-        Member::Echoes | Member::Continues => ws.publish(&channel, message),
-        _ => ws.publish_to_others(&channel, message),
+    Some(match echoes {
+        true => ws.publish(&channel, message),
+        false => ws.publish_to_others(&channel, message),
     })
+}
+
+/// Closes the session when its token expires.
+fn end_at(ws: &mut Socket<'_, Member>, until: SystemTime) {
+    ws.after(left(until), |ws, _| {
+        ws.close_for_with(EndReason::Token, "the token has expired");
+    });
+}
+
+/// Returns the time until then. A token may be valid for longer than a clock of the process counts.
+fn left(until: SystemTime) -> Duration {
+    until.duration_since(SystemTime::now()).unwrap_or_default().min(LONGEST)
+}
+
+/// A position that no channel has.
+const UNKNOWN: Position = Position { epoch: 0, offset: 0, tag: None };
+
+/// The longest validity of a token that has an end.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Returns whether a channel can have this name.
+pub(super) fn is_channel_name(name: &str) -> bool {
+    (1..=MAX_CHANNEL_NAME).contains(&name.len())
 }
 
 fn channel<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
     match request.param("channel") {
-        Some(channel) if (1..=MAX_CHANNEL_NAME).contains(&channel.len()) => Ok(channel),
+        Some(channel) if is_channel_name(channel) => Ok(channel),
         _ => Err(Reject::bad_request("a channel name has 1 to 256 bytes")),
     }
 }

@@ -256,6 +256,7 @@ fn channels_have_rules_from_every_source_and_the_last_source_has_them_all() {
         history: None,
         presence: None,
         scope: None,
+        rights: [None; 3],
     };
     assert_eq!(settings.channels, [rule("prices.*", latest), rule(">", all)]);
     let variable = [("THRONG_CHANNELS", "a.*=close;b=drop_newest")];

@@ -42,7 +42,7 @@ const fn row(
 }
 
 /// Settings whose effect needs an upgrade, a slow receiver or a route that reads bodies. `upgrade`
-/// has tests of the former. In the engine,
+/// has tests of the former, and `serve::rights` of tokens. In the engine,
 /// `a_shard_that_was_configured_is_like_one_that_was_built_so` tests all limits.
 const ELSEWHERE: &[&str] = &[
     "max_backlog",
@@ -51,6 +51,9 @@ const ELSEWHERE: &[&str] = &[
     "max_body_memory",
     "min_body_rate",
     "min_response_rate",
+    "token_audience",
+    "token_issuer",
+    "token_keys",
     "upgrade.start",
     "upgrade.window",
 ];
@@ -118,6 +121,12 @@ static ROWS: &[Row] = &[
         "",
         |it| metric(it, "class=\"default\",policy=\"latest\""),
         "there",
+    ),
+    row(
+        ("open", "true", "false"),
+        "",
+        |it| outcome(Client::connect(it.address, "/ws/chat").next()),
+        "closed with 4001",
     ),
     row(
         ("channels", "[]", "[\"prices.*=drop_oldest\"]"),

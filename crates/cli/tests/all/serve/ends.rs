@@ -22,7 +22,7 @@ fn signals_that_ask_it_to_stop_close_sessions_with_1001_and_exit_0() {
         let (code, _, log) = served.end();
         assert_eq!(code, Some(0), "{log}");
         let events: Vec<_> = logged_events(&log).map(|event| event["event"].clone()).collect();
-        assert_eq!(events, ["listening", "drain", "stopped"]);
+        assert_eq!(events, ["listening", "channels", "drain", "stopped"]);
     }
 }
 

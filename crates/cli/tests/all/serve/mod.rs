@@ -1,6 +1,8 @@
 //! `throng serve`, `demo` and `config show` as people and supervisors run them: the real binary,
 //! its output, signals and exit codes.
 
+#[cfg(feature = "tokens")]
+mod api;
 mod channels;
 mod demo;
 mod ends;
@@ -8,6 +10,8 @@ mod output;
 mod refusals;
 #[cfg(all(feature = "tls", target_os = "linux"))]
 mod reload;
+#[cfg(feature = "tokens")]
+mod rights;
 #[cfg(target_os = "linux")]
 mod sandbox;
 mod sockets;

@@ -210,6 +210,7 @@ fn the_version_has_the_commit_and_the_target() {
         ("balance", cfg!(feature = "balance")),
         ("redis", cfg!(feature = "redis")),
         ("tls", cfg!(feature = "tls")),
+        ("tokens", cfg!(feature = "tokens")),
     ]
     .into_iter()
     .filter_map(|(name, is_on)| is_on.then_some(name))
