@@ -27,8 +27,8 @@ pub(crate) struct Division {
     pub(crate) refused: Option<String>,
 }
 
-/// Divides the descriptors over `shards` shards (0: one for each CPU on Linux and one elsewhere, or
-/// more if their tables must have room for `max_connections`, where 0 is the maximum).
+/// Divides the descriptors over `shards` shards (0: one for each CPU, or more if
+/// their tables must have room for `max_connections`, where 0 is the maximum).
 ///
 /// # Errors
 /// More connections are requested than fit in the table or tables, or the machine.
@@ -43,11 +43,7 @@ pub(crate) fn divide(
         .unwrap_or_else(|_| throng_io::limits::descriptor_limits().0);
     let most = if shards == 0 { MAX_SHARDS } else { shards };
     let count = match shards {
-        // Only Linux spreads the connections of a port over several listeners.
-        0 if cfg!(target_os = "linux") => {
-            std::thread::available_parallelism().map_or(1, usize::from)
-        }
-        0 => 1,
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
         shards => shards,
     };
     let used = throng_io::limits::descriptors_in_use();

@@ -75,7 +75,7 @@ pub use throng_io::TlsFailure;
 #[doc(hidden)]
 pub mod shard_over_driver {
     pub use crate::command::BalanceCommand;
-    pub use crate::shard::{Admission, Audit, BalanceStart, Holdings, Shard, Walk};
+    pub use crate::shard::{Admission, Audit, BalanceStart, Holdings, Placing, Shard, Walk};
 }
 
 pub use settings::{

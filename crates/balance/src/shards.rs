@@ -11,7 +11,7 @@ use std::time::Duration;
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::tables::{DescriptorTables, Tables};
-use throng_io::{HeldListeners, ListenOptions, Options, Purpose, ServerTls};
+use throng_io::{Driver, HeldListeners, ListenOptions, Options, Purpose, ServerTls};
 use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::access::AccessLog;
@@ -23,7 +23,7 @@ use crate::inherited::InheritedSockets;
 use crate::moves::{self, Movable, Moves, Passage, Runner};
 use crate::report::{BackendReport, Metrics};
 use crate::settings::Closing;
-use crate::shard::{BalanceStart, RECEIVE_BUFFER, Shard};
+use crate::shard::{BalanceStart, Placing, RECEIVE_BUFFER, Shard};
 
 #[cfg(target_os = "linux")]
 type Sockets = throng_io::Epoll;
@@ -51,7 +51,8 @@ const COMMANDS: usize = 1 << 16;
 /// The parameters of a start.
 #[derive(Debug)]
 pub struct Launch {
-    /// Addresses to listen at, each with whether it uses TLS. Every shard listens at all of them.
+    /// Addresses to listen at, each with whether it uses TLS. On Linux every shard listens at
+    /// all of them, elsewhere the first one, which gives clients to the others.
     pub listen: Vec<(SocketAddr, bool)>,
     /// The number of threads, each with its own connections. 0 means one for each CPU, or more if
     /// the descriptors require it.
@@ -113,15 +114,17 @@ impl Shards {
         let most = launch.configuration.settings.max_connections;
         let division = divide(launch.descriptors, most, launch.shards, launch.listen.len())?;
         let count = division.shards;
+        // Only Linux spreads the connections of a port over several listeners.
+        let accepting = if cfg!(target_os = "linux") { count } else { 1 };
         let mut addresses = Vec::new();
         let mut listeners: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
         let inherited = InheritedSockets::take(&launch.listen, &launch.held)?;
         let mut tls = Vec::new();
         for &(address, has_tls) in &launch.listen {
             let (options, purpose) = (ListenOptions::default(), Purpose::Clients);
-            let bound = match inherited.at(address, count) {
+            let bound = match inherited.at(address, accepting) {
                 Some(bound) => bound.map(|bound| (bound, address)),
-                None => launch.held.listen_many(purpose, address, options, count),
+                None => launch.held.listen_many(purpose, address, options, accepting),
             };
             let (bound, address) = bound.map_err(|error| {
                 let why = match error.kind() {
@@ -137,9 +140,9 @@ impl Shards {
             })?;
             addresses.push((address, has_tls));
             // A predecessor with more shards has left more sockets than there are shards.
-            tls.extend(std::iter::repeat_n(has_tls, bound.len() / count));
+            tls.extend(std::iter::repeat_n(has_tls, bound.len() / accepting));
             for (at, listener) in bound.into_iter().enumerate() {
-                listeners[at % count].push(listener);
+                listeners[at % accepting].push(listener);
             }
         }
         let (sockets, tables) = open(listeners, division.plan.is_some())?;
@@ -178,10 +181,15 @@ impl Shards {
         let tls: Vec<_> = of_listeners.iter().map(of_listener).collect();
         let addresses = addresses.into_iter().map(|(address, _)| address).collect();
         let (count, descriptors_for) = (drivers.len(), division.connections);
+        let placings = match count > 1 && !cfg!(target_os = "linux") {
+            true => Placing::between(drivers.iter().map(Driver::waker)),
+            false => Vec::new(),
+        };
+        let mut placings = placings.into_iter();
         let admission = Arc::default();
         let mut begun =
             Self { addresses, has_tls, all: Vec::new(), threads: Mutex::default(), division };
-        for (shard, driver) in drivers.into_iter().enumerate() {
+        for (index, driver) in drivers.into_iter().enumerate() {
             let (mailbox, commands): (_, Inbox<BalanceCommand>) = mailbox(COMMANDS, driver.waker());
             let metrics = Arc::new(Mutex::new(Metrics::default()));
             let start = BalanceStart {
@@ -189,12 +197,12 @@ impl Shards {
                 commands,
                 reports: launch.reports.clone(),
                 published: Arc::clone(&metrics),
-                shard: shard as u32,
+                shard: index as u32,
                 shards: count as u32,
                 descriptors_for,
                 admission: Arc::clone(&admission),
                 tls: tls.clone(),
-                seed: seed(shard),
+                seed: seed(index),
                 access: launch.access.clone(),
                 date: LiveDate::default(),
             };
@@ -202,7 +210,15 @@ impl Shards {
             let listened = passage
                 .as_ref()
                 .map_or(Ok(()), |passage| moves::listen(passage, Mailbox::clone(&mailbox)));
-            let spawned = listened.and_then(|()| spawn(driver, start, tables.as_ref(), passage));
+            let placing = placings.next();
+            let make = move || {
+                let shard = Shard::new(driver, start);
+                match placing {
+                    Some(placing) => shard.with_placing(placing),
+                    None => shard,
+                }
+            };
+            let spawned = listened.and_then(|()| spawn(make, index, tables.as_ref(), passage));
             let error = match spawned {
                 Ok((thread, is_in)) => {
                     begun.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
@@ -427,28 +443,27 @@ fn options(shard: u16) -> Options {
     }
 }
 
-/// Starts the thread of a shard. Returns it, and, if the shard should have its own descriptor
-/// table, whether it does.
+/// Starts the thread of a shard, which makes it. Returns it, and, if the shard should have its own
+/// descriptor table, whether it does.
 fn spawn<D: Movable + Send + 'static>(
-    driver: D,
-    start: BalanceStart,
+    make: impl FnOnce() -> Shard<D> + Send + 'static,
+    index: usize,
     tables: Option<&Arc<Tables>>,
     passage: Option<Passage>,
 ) -> io::Result<(JoinHandle<io::Result<()>>, bool)> {
-    let shard = start.shard as usize;
-    let thread = std::thread::Builder::new().name(format!("balance-{shard}"));
+    let thread = std::thread::Builder::new().name(format!("balance-{index}"));
     let (own, (entering, entered)) = (tables.cloned(), mpsc::sync_channel(1));
     let thread = thread.spawn(move || {
         // Do this first, so that all that the shard opens is in its own table.
-        let table = own.map(|tables| tables.enter(shard)).transpose();
+        let table = own.map(|tables| tables.enter(index)).transpose();
         let is_in = table.is_ok();
         let _ = entering.send(is_in);
         let _table = table?;
-        Runner::new(Shard::new(driver, start), shard as u16, passage).run()
+        Runner::new(make(), index as u16, passage).run()
     })?;
     let is_in = entered.recv() == Ok(true);
     if let Some(tables) = tables.filter(|_| is_in) {
-        tables.leave_to(shard);
+        tables.leave_to(index);
     }
     Ok((thread, is_in))
 }

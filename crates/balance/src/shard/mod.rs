@@ -23,6 +23,7 @@ mod clients;
 mod dispatch;
 mod handover;
 mod mail;
+mod placing;
 mod records;
 mod request_log;
 mod roads;
@@ -48,6 +49,7 @@ use self::dispatch::Dispatch;
 use self::handover::Handover;
 pub use self::handover::Walk;
 use self::mail::BalanceMail;
+pub use self::placing::Placing;
 use self::records::{BalanceRecord, BalanceRecords, EighthTick, Phase};
 use self::request_log::RequestLog;
 use self::rules::BalanceRules;
@@ -65,6 +67,8 @@ pub struct Shard<D: Driver> {
     driver: D,
     parts: BalanceParts,
     handover: Handover<D>,
+    /// Where one shard accepts for all.
+    placing: Option<Placing<D::Socket>>,
 }
 
 /// Everything except the driver. Each part has its own state, which only it changes; operations on
@@ -157,7 +161,7 @@ impl<D: Driver> Shard<D> {
             meters,
             scratch: Vec::new(),
         };
-        Self { driver, parts, handover: Handover::None }
+        Self { driver, parts, handover: Handover::None, placing: None }
     }
 
     /// Runs one turn. Returns false once a shutdown is complete.
@@ -165,7 +169,7 @@ impl<D: Driver> Shard<D> {
     /// # Errors
     /// The poll failed; the shard is unusable.
     pub fn turn(&mut self) -> io::Result<bool> {
-        let Self { driver, parts, handover } = self;
+        let Self { driver, parts, handover, placing } = self;
         driver.wait(parts.next_deadline())?;
         parts.time.advance(driver.now());
         while let Some(event) = driver.next_event() {
@@ -181,7 +185,14 @@ impl<D: Driver> Shard<D> {
                 Event::Connected(id) => parts.on_connected(driver, id),
                 Event::Incoming(socket, address, listener) => {
                     // Its listeners are TCP, so that each client has an address.
-                    if let Some(address) = address {
+                    let kept = address.and_then(|address| {
+                        let kept = match placing {
+                            Some(placing) => placing.give(socket, address, listener)?,
+                            None => socket,
+                        };
+                        Some((kept, address))
+                    });
+                    if let Some((socket, address)) = kept {
                         parts.accept(driver, socket, address, listener);
                     }
                 }
@@ -202,13 +213,18 @@ impl<D: Driver> Shard<D> {
             }
         }
         parts.run_commands(driver);
+        if let Some(placing) = placing {
+            parts.take_placed(driver, placing);
+        }
         parts.expire(driver);
         parts.close_due(driver);
         parts.serve_waiting(driver);
         parts.check_memory(driver);
         parts.perform(driver);
         let is_used = parts.meters.metrics().connections > 0 || handover.is_busy();
-        Ok(!parts.tunnels.is_ending() || is_used)
+        let goes_on = !parts.tunnels.is_ending() || is_used;
+        // A socket in transit would be lost, so that one takes another turn.
+        Ok(goes_on || placing.as_mut().is_some_and(|placing| !placing.close_if_empty()))
     }
 
     /// Publishes the final metrics when a shard ends.
@@ -235,6 +251,15 @@ impl<D: Driver> Shard<D> {
 }
 
 impl BalanceParts {
+    /// Takes the clients that another shard has accepted for this one; while it ends, none.
+    fn take_placed<D: Driver>(&mut self, driver: &mut D, placing: &mut Placing<D::Socket>) {
+        placing.take(|socket, address, listener| {
+            if !self.tunnels.is_ending() {
+                self.accept(driver, socket, address, listener);
+            }
+        });
+    }
+
     /// Handles bytes of any kind of connection. A tunnel's bytes are returned, to be sent to its
     /// other side at once.
     #[inline]
@@ -462,6 +487,7 @@ impl BalanceParts {
     /// Uncounts a client connection that has ended.
     fn release_client(&mut self, id: ConnId) {
         self.meters.count(|it| it.connections -= 1);
+        self.clients.leave_shard();
         self.clients.release(id);
     }
 }

@@ -8,6 +8,7 @@ mod health;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod limits;
+#[cfg(target_os = "linux")]
 mod moves;
 mod operations;
 #[cfg(target_os = "linux")]

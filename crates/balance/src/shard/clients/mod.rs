@@ -14,6 +14,7 @@ pub use self::admission::Admission;
 pub(super) use self::admission::Full;
 pub(super) use self::places::Evicted;
 use self::places::Places;
+use super::placing::Loads;
 use super::records::{BalanceRecords, ClientRecord, EighthTick};
 use super::rules::BalanceRules;
 use super::time::Time;
@@ -29,6 +30,8 @@ pub(super) struct ClientGate {
     accept_stopped: bool,
     /// TLS of clients, by listener.
     tls: Vec<Option<ServerTls>>,
+    /// Where one shard accepts for all.
+    loads: Option<Loads>,
 }
 
 impl ClientGate {
@@ -44,12 +47,28 @@ impl ClientGate {
             descriptors_for,
             accept_stopped: false,
             tls,
+            loads: None,
         }
     }
 
     /// Returns the TLS of a listener's clients.
     pub(super) fn tls(&self, listener: ListenerId) -> Option<ServerTls> {
         self.tls.get(usize::from(listener.0)).cloned().flatten()
+    }
+
+    /// Counts this shard's clients in `loads` from now on.
+    pub(super) fn count_by_shard(&mut self, loads: Loads) {
+        self.loads = Some(loads);
+    }
+
+    /// Counts a client of this shard, for the shard that accepts for all.
+    pub(super) fn enter_shard(&self) {
+        self.loads.iter().for_each(Loads::enter);
+    }
+
+    /// Uncounts a client of this shard.
+    pub(super) fn leave_shard(&self) {
+        self.loads.iter().for_each(Loads::leave);
     }
 
     /// Records that the driver has stopped accepting.

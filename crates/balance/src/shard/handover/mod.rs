@@ -58,7 +58,7 @@ where
     /// Parks tunnels for the next batch.
     pub fn park_tunnels(&mut self) -> Walk {
         let now = self.millis();
-        let Self { driver, parts, handover: Handover::Leaving(leaving) } = self else {
+        let Self { driver, parts, handover: Handover::Leaving(leaving), .. } = self else {
             return Walk::default();
         };
         leaving.fill(driver, parts, now)
@@ -70,7 +70,7 @@ where
         duplicate: impl FnMut(&D::Descriptor) -> io::Result<T>,
     ) -> Option<(LinkMessage, Vec<T>)> {
         let now = self.millis();
-        let Self { driver, parts, handover: Handover::Leaving(leaving) } = self else {
+        let Self { driver, parts, handover: Handover::Leaving(leaving), .. } = self else {
             return None;
         };
         leaving.offer(driver, parts, duplicate, now)
@@ -86,7 +86,7 @@ where
         descriptors: Vec<[D::Descriptor; 2]>,
     ) -> Result<Option<LinkMessage>, LinkFault> {
         let now = self.millis();
-        let Self { driver, parts, handover: Handover::Arriving(arriving) } = self else {
+        let Self { driver, parts, handover: Handover::Arriving(arriving), .. } = self else {
             return Err(LinkFault::WrongSide);
         };
         arriving.on_batch(driver, parts, batch, descriptors, now)
@@ -98,7 +98,7 @@ where
     /// The message does not fit.
     pub fn handle_link(&mut self, message: LinkMessage) -> Result<Vec<LinkMessage>, LinkFault> {
         let now = self.millis();
-        let Self { driver, parts, handover } = self;
+        let Self { driver, parts, handover, .. } = self;
         match handover {
             Handover::None => Err(LinkFault::WrongSide),
             Handover::Leaving(leaving) => leaving.on_message(driver, parts, message, now),
@@ -112,7 +112,7 @@ where
     /// Handles that YOURS has left the queue of the link for the kernel.
     pub fn handle_yours_left(&mut self) {
         let now = self.millis();
-        if let Self { driver, parts, handover: Handover::Leaving(leaving) } = self {
+        if let Self { driver, parts, handover: Handover::Leaving(leaving), .. } = self {
             leaving.on_yours_left(driver, parts, now);
         }
     }
@@ -121,7 +121,7 @@ where
     pub fn handle_link_end(&mut self) -> bool {
         let now = self.millis();
         match self {
-            Self { driver, parts, handover: Handover::Leaving(leaving) } => {
+            Self { driver, parts, handover: Handover::Leaving(leaving), .. } => {
                 leaving.on_link_end(driver, parts, now)
             }
             _ => false,
@@ -132,7 +132,7 @@ where
     /// the events that were handled. All slots are this shard's again.
     pub fn handle_successor_death(&mut self, has_yours_left: bool) {
         let now = self.millis();
-        if let Self { driver, parts, handover: Handover::Leaving(leaving) } = self {
+        if let Self { driver, parts, handover: Handover::Leaving(leaving), .. } = self {
             leaving.on_death(driver, parts, has_yours_left, now);
             driver.take_slots_back();
         }
@@ -141,7 +141,7 @@ where
     /// Handles the end of the predecessor's process, after all that it had sent.
     pub fn handle_predecessor_death(&mut self) {
         let now = self.millis();
-        if let Self { driver, parts, handover: Handover::Arriving(arriving) } = self {
+        if let Self { driver, parts, handover: Handover::Arriving(arriving), .. } = self {
             arriving.on_death(driver, parts, now);
         }
     }
@@ -151,7 +151,7 @@ where
     pub fn expire_handover(&mut self) -> (Option<LinkMessage>, bool) {
         let now = self.millis();
         match self {
-            Self { driver, parts, handover: Handover::Leaving(leaving) } => {
+            Self { driver, parts, handover: Handover::Leaving(leaving), .. } => {
                 leaving.expire(driver, parts, now)
             }
             _ => (None, false),
@@ -162,7 +162,7 @@ where
     pub fn stop_leaving(&mut self) -> Option<LinkMessage> {
         let now = self.millis();
         match self {
-            Self { driver, parts, handover: Handover::Leaving(leaving) } => {
+            Self { driver, parts, handover: Handover::Leaving(leaving), .. } => {
                 leaving.stop(driver, parts, now)
             }
             _ => None,

@@ -97,6 +97,7 @@ impl BalanceParts {
         }
         let client = ClientRecord::new(origin, accept_proxy, self.time.tick());
         self.meters.count(|it| it.connections += 1);
+        self.clients.enter_shard();
         self.records.enter(id, BalanceRecord::Client(Box::new(client)));
         self.records.set_deadline(id, self.time.after(head));
     }

@@ -25,7 +25,11 @@ impl AccessLog for Log {
 
     fn record(&self, access: &Access<'_>) {
         let Access { server_name, is_tunnel, is_failure, backend, path, status, .. } = access;
-        let has_bytes = access.bytes_in > Some(100) && access.bytes_out > Some(100);
+        // Only Linux counts the bytes of what is not read here.
+        let has_bytes = match cfg!(target_os = "linux") {
+            true => access.bytes_in > Some(100) && access.bytes_out > Some(100),
+            false => access.bytes_in.is_none() && access.bytes_out.is_none(),
+        };
         let text = format!(
             "{server_name:?} {is_tunnel} {is_failure} {} {path:?} {status:?} {has_bytes} {}",
             backend.is_some(),
