@@ -49,8 +49,9 @@ impl SocketOptions {
     /// ([`Latest`](crate::channel::SlowPolicy::Latest),
     /// [`DropOldest`](crate::channel::SlowPolicy::DropOldest),
     /// [`Backpressure::max_age`](crate::channel::Backpressure::max_age)), so that a stalled client
-    /// gets at most about 64 KiB of old messages besides those in its own receive buffer. At least
-    /// 1: the kernel takes 0 for no limit.
+    /// gets at most about 64 KiB of old messages besides those in its own receive buffer. On other
+    /// systems such rules make [`send_buffer`](Self::send_buffer) 64 KiB. At least 1: the kernel
+    /// takes 0 for no limit.
     pub fn unsent_limit(mut self, bytes: usize) -> Self {
         self.unsent_limit = Some(bytes);
         self

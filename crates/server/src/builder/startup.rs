@@ -60,6 +60,10 @@ const UNSENT_LOW_WATER: u32 = 128 << 10;
 /// The low-water mark where rules drop old messages, since bytes in the kernel cannot be dropped.
 const FRESH_LOW_WATER: u32 = 16 << 10;
 
+/// The kernel's send buffer where rules drop old messages, on systems without a low-water mark. It
+/// bounds the throughput over long distances too, so that other connections keep the kernel's size.
+const FRESH_SEND_BUFFER: usize = 64 << 10;
+
 impl Server {
     /// Checks the routes and settings, as [`bind`](Self::bind) does before it listens.
     ///
@@ -243,7 +247,7 @@ impl Server {
             thread_stack: self.shards.thread_stack,
             base: Options {
                 unsent_low_water: Some(self.unsent_low_water()),
-                socket_send_buffer: self.sockets.send_buffer,
+                socket_send_buffer: self.send_buffer(),
                 ..driver_options(own_tables.unwrap_or(max_connections), &self.limits)
             },
             security: security.clone(),
@@ -367,6 +371,13 @@ impl Server {
             None if self.classes().drop_stale() => FRESH_LOW_WATER,
             None => UNSENT_LOW_WATER,
         }
+    }
+
+    /// Returns the size of the kernel's send buffer of a connection; `None`: the kernel decides.
+    fn send_buffer(&self) -> Option<usize> {
+        // Where the unsent part has no limit of its own, the buffer is the limit.
+        let is_limit = cfg!(not(target_os = "linux")) && self.classes().drop_stale();
+        self.sockets.send_buffer.or(is_limit.then_some(FRESH_SEND_BUFFER))
     }
 
     /// Returns the back-pressure rules of the server, its channels and its routes.

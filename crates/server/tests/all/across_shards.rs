@@ -8,12 +8,12 @@ use std::thread;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::{IoBackend, Shards};
+use throng::server::Shards;
 use throng_engine::MAILBOX_CAPACITY;
 use throng_proto::ws::{self, Opcode};
 
 use crate::support::served::{self, figure, start, stop, total};
-use crate::support::{Client, Got, TIMEOUT, eventually};
+use crate::support::{BACKENDS, Client, Got, TIMEOUT, eventually};
 
 /// The shard (its thread's name) of each session, by the name given as `?name=`.
 type ShardNames = Arc<Mutex<BTreeMap<String, String>>>;
@@ -267,8 +267,7 @@ fn shards_without_members_are_not_posted_to() {
 fn members_on_all_shards_see_publications_in_one_order() {
     const CLIENTS: usize = 6;
     const EACH: usize = 50;
-    let backends = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
-    for (io, shards) in backends.into_iter().flat_map(|io| [(io, 1), (io, 3)]) {
+    for (io, shards) in BACKENDS.into_iter().flat_map(|io| [(io, 1), (io, 3)]) {
         let next = Arc::new(Mutex::new(0));
         let room = Ws::new()
             .on_open(|ws, ()| {
@@ -319,8 +318,7 @@ fn members_on_all_shards_see_publications_in_one_order() {
 /// The hub's publication waits for the shard, and so do the callback's publications after it.
 #[test]
 fn a_broadcast_comes_after_what_its_sender_published_before() {
-    let backends = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
-    for (io, shards) in backends.into_iter().flat_map(|io| [(io, 1), (io, 3)]) {
+    for (io, shards) in BACKENDS.into_iter().flat_map(|io| [(io, 1), (io, 3)]) {
         let receipts = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&receipts);
         let room = Ws::new()

@@ -9,9 +9,8 @@ use throng::server::{IoBackend, Observe, Shards};
 use throng_proto::ws::{self, Opcode};
 
 use crate::support::served::stop;
-use crate::support::{Client, Got, TIMEOUT, dial, exchange};
+use crate::support::{BACKENDS, Client, Got, TIMEOUT, dial, exchange};
 
-const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
 const HANDSHAKE: &str = "GET /rooms/7 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\n\
                          Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n\
                          Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";

@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use throng::channel::{Delivery, Receipt};
 use throng::prelude::*;
-use throng::server::{IoBackend, Shards};
+use throng::server::Shards;
 use throng_proto::ws::Opcode;
 
 use crate::support::events::Events;
 use crate::support::served::{self, figure, start, stop, total};
-use crate::support::{Client, Got, counts_of, dial, eventually};
+use crate::support::{BACKENDS, Client, EXTREMES, Got, counts_of, dial, eventually};
 
 /// The connections, by the name given as `?name=`: the handle, and the shard's thread.
 type Register = Arc<Mutex<BTreeMap<String, (Handle, String)>>>;
@@ -107,7 +107,7 @@ fn a_receipt_counts_every_receiver_of_every_shard_once() {
 
 #[test]
 fn a_batch_is_one_command_a_shard_and_comes_whole_and_in_order() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         for shards in [1, 3] {
             let register = Register::default();
             let app = served::app().ws("/ws", joining(&register));
@@ -148,7 +148,7 @@ fn a_batch_is_one_command_a_shard_and_comes_whole_and_in_order() {
 
 #[test]
 fn a_message_to_a_session_that_has_ended_is_counted_for_no_one() {
-    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+    for io in BACKENDS {
         let (sender, handles) = mpsc::channel();
         let opened = Ws::new().on_open(move |ws, ()| sender.send(ws.handle()).unwrap());
         let server =
@@ -412,6 +412,8 @@ fn a_full_mailbox_is_an_error_and_a_receipt_waits_for_the_last_shard() {
     );
     let (address, running) = start(server.shards(2));
     let hub = running.hub();
+    // Where one shard accepts for all, this one keeps it, and another shard is blocked.
+    let _of_the_first = dial(address);
     // The shard to block is whichever got this one; the other has the publisher.
     let mut blocker = Client::connect(address, "/block");
     blocker.send_text("now");
@@ -611,7 +613,7 @@ fn nothing_is_said_to_reach_a_connection_that_was_aborted() {
 
 #[test]
 fn a_hub_closes_the_sessions_that_a_filter_selects() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let handles = Arc::new(Mutex::new(Vec::new()));
         let noted = Arc::clone(&handles);
         let room = Ws::from_request(|request| Ok(request.query("room").unwrap_or("").to_owned()))

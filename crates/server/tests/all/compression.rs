@@ -9,7 +9,7 @@ use throng::prelude::*;
 use throng::ws::{Compression, Deflate, Incompressible};
 
 use crate::support::deflating::Peer;
-use crate::support::served::{self, dial_narrow, start, stop, total};
+use crate::support::served::{self, dial_narrow, start, start_narrow, stop, total};
 use crate::support::wire::Received;
 use crate::support::{dial, eventually};
 
@@ -425,7 +425,7 @@ fn slow(rules: Backpressure, compression: Deflate, offer: &str) -> (Running, Pee
         .on_message(|ws, (), message| ws.send(message))
         .compression(compression)
         .backpressure(rules);
-    let (address, running) = start(Server::new(served::app().ws("/", member)).shards(1));
+    let (address, running) = start_narrow(Server::new(served::app().ws("/", member)).shards(1));
     let peer = Peer::over(dial_narrow(address), "/", offer);
     assert!(peer.terms.is_some_and(|terms| terms.server_context));
     eventually("it listens", || running.hub().subscribers("feed") == 1);

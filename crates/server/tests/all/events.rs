@@ -9,7 +9,7 @@ use throng::http::{EventStream, Origins, Topic};
 use throng::prelude::*;
 
 use crate::support::events::Events;
-use crate::support::served::{self, dial_narrow, figure, start, stop, total};
+use crate::support::served::{self, dial_narrow, figure, start, start_narrow, stop, total};
 use crate::support::{Client, Got, counts_of, dial, eventually, exchange};
 
 /// Channels at `/sse/{channel}` and `/ws/{channel}`.
@@ -203,7 +203,7 @@ fn late_reader(address: std::net::SocketAddr, running: &Running) -> Events {
 fn a_slow_stream_is_ended_by_the_close_policy() {
     let rules = Backpressure::new(SlowPolicy::Close).max_backlog(100_000);
     let (address, running) =
-        start(channels().channels(Channels::new().backpressure("feed", rules)));
+        start_narrow(channels().channels(Channels::new().backpressure("feed", rules)));
     let mut stream = late_reader(address, &running);
     let delivery = publish_many(&running);
     assert_eq!(delivery.dropped, 1, "the event that made it end");
@@ -222,7 +222,7 @@ fn a_slow_stream_is_ended_by_the_close_policy() {
 fn a_slow_stream_loses_events_by_the_other_policies() {
     let rules = Backpressure::new(SlowPolicy::DropOldest).max_backlog(100_000);
     let (address, running) =
-        start(channels().channels(Channels::new().backpressure("feed", rules)));
+        start_narrow(channels().channels(Channels::new().backpressure("feed", rules)));
     let mut stream = late_reader(address, &running);
     let delivery = publish_many(&running);
     assert_eq!((delivery.delivered + delivery.queued, delivery.dropped), (1500, 0));

@@ -8,7 +8,7 @@ use throng::prelude::*;
 use throng_testkit::noise;
 
 use crate::support::deflating::Peer;
-use crate::support::served::{self, dial_narrow, figure, start, stop, total};
+use crate::support::served::{self, dial_narrow, figure, start_narrow, stop, total};
 use crate::support::wire::Received;
 use crate::support::{TIMEOUT, eventually};
 
@@ -48,7 +48,7 @@ fn member() -> Ws {
 }
 
 fn serve(limits: Limits, rules: impl Into<Backpressure>) -> (SocketAddr, Running) {
-    start(
+    start_narrow(
         Server::new(served::app().ws("/", member()))
             .limits(limits)
             .backpressure(rules.into())

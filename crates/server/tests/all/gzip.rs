@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use throng::http::{Files, Gzip, SourcePull};
 use throng::prelude::*;
-use throng::server::{IoBackend, Shards};
+use throng::server::Shards;
 
-use crate::support::dial;
 use crate::support::served::{start, stop};
+use crate::support::{BACKENDS, dial};
 
 /// A response, with its body without chunks.
 struct Got {
@@ -149,7 +149,7 @@ fn app() -> App {
 
 #[test]
 fn every_kind_of_body_is_compressed() {
-    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+    for io in BACKENDS {
         let (address, running) =
             start(Server::new(app().gzip(Gzip::new())).shards(Shards::new().io(io)));
         let mut client = Client::dial(address);

@@ -12,11 +12,11 @@ use example::{Line, Member};
 use throng::channel::{HistoryMode, Position, Since};
 use throng::http::EventStream;
 use throng::prelude::*;
-use throng::server::{IoBackend, Shards};
+use throng::server::Shards;
 
 use crate::support::events::Events;
 use crate::support::served::{self, start, stop, total};
-use crate::support::{Client, Got, dial, eventually};
+use crate::support::{Client, EXTREMES, Got, dial, eventually};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -74,7 +74,7 @@ fn at(hub: &Hub, offset: u64) -> Position {
 
 #[test]
 fn a_client_that_comes_back_gets_what_it_missed_on_every_backend() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let (address, running) =
             start(server(History::new(10, HOUR)).shards(Shards::new().io(io).count(2)));
         let hub = running.hub();
@@ -116,7 +116,7 @@ fn a_client_that_comes_back_gets_what_it_missed_on_every_backend() {
 
 #[test]
 fn a_new_client_begins_with_the_last_publications_and_misses_none_that_follow() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let last = Ws::new().on_open(|ws, ()| {
             let recovery = ws.subscribe_since("chat.a", Since::Last(3));
             ws.send(format!("{} {}", recovery.missed.len(), recovery.recovered));

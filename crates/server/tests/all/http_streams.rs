@@ -16,7 +16,7 @@ use throng::prelude::*;
 use throng::server::{IoBackend, Shards};
 use throng_testkit::eventually;
 
-use crate::support::TIMEOUT;
+use crate::support::{EXTREMES, TIMEOUT};
 
 /// A connection whose answers are read one by one.
 struct Client(BufReader<TcpStream>);
@@ -255,7 +255,7 @@ impl Wake for Woken {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_responder_learns_of_a_client_that_left_requests_behind_its_own() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let (address, running, asked) = waiting_on(io);
         for half in [true, false] {
             let mut client = Client::dial(address);
@@ -645,7 +645,7 @@ impl StreamSource for Numbers {
 
 #[test]
 fn a_source_that_waits_is_pulled_again_when_it_wakes_the_connection() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let (waits, waiting) = channel();
         let numbers = Arc::new(Mutex::new(Vec::new()));
         let (waits, its) = (Mutex::new(waits), Arc::clone(&numbers));

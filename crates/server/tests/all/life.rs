@@ -11,9 +11,7 @@ use throng::prelude::*;
 use throng::server::{IoBackend, Shards, SocketOptions};
 
 use crate::support::served::start;
-use crate::support::{Client, Got, dial, eventually};
-
-const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
+use crate::support::{BACKENDS, Client, Got, dial, eventually};
 
 fn echo() -> App {
     App::new().ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)))

@@ -14,7 +14,7 @@ use throng_proto::ws;
 use throng_proto::ws::Opcode;
 use throng_proto::ws::handshake::{Key, encode_request};
 
-use crate::support::served::{dial_narrow, start, stop};
+use crate::support::served::{dial_narrow, start, start_narrow, stop};
 use crate::support::{Client, Got, TIMEOUT, dial, eventually, read_head};
 
 const BACKENDS: [IoBackend; 2] = [IoBackend::Auto, IoBackend::Portable];
@@ -158,7 +158,7 @@ fn a_request_before_and_a_refusal_stay_where_they_are() {
 
 #[test]
 fn a_connection_that_still_has_to_get_a_response_is_refused_where_it_would_move() {
-    let (address, running) = start(Server::new(app()).shards(2));
+    let (address, running) = start_narrow(Server::new(app()).shards(2));
     let mut room = 0;
     eventually("one is refused", || {
         room += 1;

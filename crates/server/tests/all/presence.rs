@@ -13,11 +13,11 @@ use std::time::Duration;
 use throng::channel::{PresenceEvent, PresenceSwitch};
 use throng::http::EventStream;
 use throng::prelude::*;
-use throng::server::{IoBackend, Shards};
+use throng::server::Shards;
 
 use crate::support::events::Events;
 use crate::support::served::{self, start, stop, total};
-use crate::support::{Client, Got, TIMEOUT, dial, eventually};
+use crate::support::{Client, EXTREMES, Got, TIMEOUT, dial, eventually};
 
 /// `/ws?name=` joins `chat.a`; a message may panic, be published, or leave.
 fn app() -> App {
@@ -68,7 +68,7 @@ fn event(client: &mut Client) -> (String, String) {
 
 #[test]
 fn each_join_has_its_leave_once_however_the_connection_ends_on_every_backend() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let (address, running) =
             start(server(Presence::new().join_leave(true)).shards(Shards::new().io(io).count(2)));
         let hub = running.hub();

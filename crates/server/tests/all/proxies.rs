@@ -10,7 +10,7 @@ use throng::prelude::*;
 use throng::server::{AccessEntry, AccessLog, IoBackend, Observe, Proxies, Shards};
 
 use crate::support::served::{start, stop};
-use crate::support::{Client, Got, TIMEOUT, dial, eventually, exchange};
+use crate::support::{BACKENDS, Client, EXTREMES, Got, TIMEOUT, dial, eventually, exchange};
 
 const CLAIM: &str = "X-Forwarded-For: 192.0.2.66, 198.51.100.7\r\n";
 
@@ -58,7 +58,7 @@ fn clients(address: SocketAddr, header: &str) -> Vec<String> {
 
 #[test]
 fn every_handler_sees_the_client_that_a_trusted_proxy_names() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let (address, running) = start(Server::new(app()).shards(Shards::new().io(io)));
         assert!(clients(address, CLAIM).iter().all(|client| client == "127.0.0.1"), "no proxy");
         stop(running);
@@ -154,7 +154,7 @@ const ASK: &[u8] = b"GET /now HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
 
 #[test]
 fn a_connection_has_the_address_of_its_proxy_header() {
-    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+    for io in BACKENDS {
         let (address, running) = start(behind_proxy(app()).shards(Shards::new().io(io)));
         let line = header_for("198.51.100.7").into_bytes();
         let binary = binary_header_for("2001:db8::7");
@@ -191,7 +191,7 @@ fn a_connection_has_the_address_of_its_proxy_header() {
 
 #[test]
 fn connections_of_a_client_behind_a_proxy_are_capped_by_its_own_address() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let limits = Limits::default().max_connections_per_address(2);
         let (address, running) =
             start(behind_proxy(app()).shards(Shards::new().io(io)).limits(limits));
@@ -213,7 +213,7 @@ fn connections_of_a_client_behind_a_proxy_are_capped_by_its_own_address() {
 
 #[test]
 fn silent_connections_of_a_client_behind_a_proxy_are_bounded_too() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let limits = Limits::default().max_connections_per_address(1);
         let (address, running) =
             start(behind_proxy(app()).shards(Shards::new().io(io).count(1)).limits(limits));
@@ -269,7 +269,7 @@ fn refusal_of(bytes: &[u8], trusted: &str, io: IoBackend) -> String {
 
 #[test]
 fn a_proxy_that_sends_no_header_is_closed_without_an_answer_and_counted() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let text = refusal_of(ASK, "127.0.0.1", io);
         assert!(text.contains("does not begin with a PROXY protocol header"), "{text}");
         let text = refusal_of(b"PROXY TCP4 1.2.3.4 1.2.3.4 0 99999\r\n", "127.0.0.1", io);
@@ -281,7 +281,7 @@ fn a_proxy_that_sends_no_header_is_closed_without_an_answer_and_counted() {
 
 #[test]
 fn a_peer_that_is_no_trusted_proxy_cannot_claim_an_address() {
-    for io in [IoBackend::Auto, IoBackend::Threads] {
+    for io in EXTREMES {
         let header = header_for("198.51.100.7");
         let text = refusal_of(&[header.as_bytes(), ASK].concat(), "10.0.0.0/8", io);
         assert!(text.contains("it is not in trusted_proxies"), "{text}");

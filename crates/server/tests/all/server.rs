@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::{IoBackend, Observe, Shards, SocketOptions};
+use throng::server::{Observe, Shards, SocketOptions};
 use throng_proto::ws::Opcode;
 
-use crate::support::{Client, Got, dial, eventually, exchange, read_head};
+use crate::support::{BACKENDS, Client, Got, dial, eventually, exchange, read_head};
 
 pub(crate) const NO_WAIT: DrainPlan = {
     let mut plan = DrainPlan::DEFAULT;
@@ -46,7 +46,7 @@ pub(crate) fn echo() -> Server {
 
 #[test]
 fn echoes_on_every_driver_and_shard_count() {
-    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+    for io in BACKENDS {
         for shards in [1, 3] {
             let (address, running) = start(echo().shards(Shards::new().io(io).count(shards)));
             let mut clients: Vec<_> = (0..9).map(|_| Client::connect(address, "/echo")).collect();
@@ -72,7 +72,7 @@ fn echoes_on_every_driver_and_shard_count() {
 #[test]
 fn large_answers_made_of_the_message_come_whole_and_in_order() {
     let part = |bytes: &[u8]| bytes[1000..bytes.len() - 1000].to_vec();
-    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+    for io in BACKENDS {
         let handler = Ws::new().on_message(move |ws, (), message| {
             let bytes = message.as_bytes();
             ws.send(message);
@@ -131,7 +131,7 @@ fn one_path_has_a_websocket_and_pages() {
 #[cfg(target_os = "linux")]
 #[test]
 fn it_listens_on_several_addresses() {
-    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+    for io in BACKENDS {
         for shards in [1, 2] {
             let server = echo().shards(Shards::new().io(io).count(shards)).bind_also("127.0.0.2:0");
             let bound = server.bind("127.0.0.1:0").unwrap();
@@ -157,7 +157,7 @@ fn it_listens_on_several_addresses() {
 
 #[test]
 fn it_accepts_on_sockets_that_listen_already() {
-    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+    for io in BACKENDS {
         for shards in [1, 3] {
             let listen = || std::net::TcpListener::bind("127.0.0.1:0").unwrap();
             let sockets = [listen(), listen()];
@@ -526,9 +526,8 @@ fn mistakes_are_errors_of_bind() {
         Ok(_) => panic!("bound"),
     };
     assert!(error_of(echo().limits(limits(|l| l.max_backlog = 0))).contains("max_backlog"));
-    assert!(
-        error_of(echo().limits(Limits::default().max_connections(1 << 40))).contains("ulimit -n")
-    );
+    let many = error_of(echo().limits(Limits::default().max_connections(1 << 40)));
+    assert!(many.contains(if cfg!(unix) { "ulimit -n" } else { "max_connections" }), "{many}");
     assert!(error_of(echo().shards(5000)).contains("shards is 5000"));
     assert!(error_of(echo().shards(0)).contains("shards is 0"));
     assert!(
@@ -613,7 +612,7 @@ fn a_burst_of_publications_reaches_a_member_that_keeps_up() {
 /// A server that awaits the end of its clients answers one request a second.
 #[test]
 fn requests_without_keep_alive_are_answered_and_the_server_ends_each_connection() {
-    for io in [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads] {
+    for io in BACKENDS {
         let (address, running) = start(echo().shards(Shards::new().io(io).count(2)));
         for version in ["1.1", "1.0"] {
             for n in 0..100 {

@@ -6,13 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::{IoBackend, Shards};
+use throng::server::Shards;
 use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, start};
-use crate::support::{Client, Got, eventually};
-
-const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
+use crate::support::{BACKENDS, Client, Got, eventually};
 
 /// A drain that reaches all sessions at once.
 const AT_ONCE: DrainPlan = DrainPlan::DEFAULT.window(Duration::ZERO);

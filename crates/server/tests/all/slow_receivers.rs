@@ -11,7 +11,7 @@ use throng::channel::Delivery;
 use throng::prelude::*;
 use throng_proto::ws::Opcode;
 
-use crate::support::served::{self, dial_narrow, figure, start, stop, total};
+use crate::support::served::{self, dial_narrow, figure, start_narrow, stop, total};
 use crate::support::{Client, Got, eventually};
 
 /// Bytes of a test message; its number is in the first four.
@@ -42,7 +42,7 @@ fn feed(rules: Backpressure) -> (SocketAddr, Running, Client) {
     let server = Server::new(served::app().ws("/", member))
         .channels(Channels::new().backpressure("feed", rules))
         .shards(2);
-    let (address, running) = start(server);
+    let (address, running) = start_narrow(server);
     let client = Client::upgrade(dial_narrow(address), "/", &[], &[]).unwrap();
     eventually("it listens", || running.hub().subscribers("feed") == 1);
     (address, running, client)
@@ -246,7 +246,7 @@ fn rules_of_the_channel_win_over_those_of_the_route_and_these_over_the_servers()
     .limits(Limits::default().max_backlog(CAP))
     .backpressure(SlowPolicy::DropOldest)
     .channels(Channels::new().backpressure("feed.*", SlowPolicy::Latest));
-    let (address, running) = start(server.shards(2));
+    let (address, running) = start_narrow(server.shards(2));
     let cases = [
         ("/plain", "plain", "default", "dropped_oldest"),
         ("/newest", "route", "/newest", "dropped_newest"),

@@ -10,9 +10,7 @@ use throng::ws::Timer;
 use throng_proto::ws::Opcode;
 
 use crate::support::served::{self, start, stop};
-use crate::support::{Alive, Client, Got, eventually};
-
-const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
+use crate::support::{Alive, BACKENDS, Client, Got, eventually};
 
 const SOON: Duration = Duration::from_millis(20);
 

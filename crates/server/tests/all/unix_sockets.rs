@@ -8,13 +8,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::{IoBackend, Proxies, Shards, UnixSocket};
+use throng::server::{Proxies, Shards, UnixSocket};
 use throng_proto::ws::Opcode;
 use throng_testkit::TempFolder;
 
-use crate::support::{Client, Got, TIMEOUT, eventually};
+use crate::support::{BACKENDS, Client, Got, TIMEOUT, eventually};
 
-const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
 const CLAIM: &str = "X-Forwarded-For: 192.0.2.66, 198.51.100.7\r\n";
 
 fn app() -> App {

@@ -10,14 +10,12 @@ use std::time::Duration;
 
 use throng::asynchronous::AsyncOptions;
 use throng::prelude::*;
-use throng::server::{IoBackend, Shards};
+use throng::server::Shards;
 use throng_proto::ws::handshake::{Key, encode_request};
 use throng_proto::ws::{Opcode, encode_masked};
 
 use crate::support::served::{self, start, stop};
-use crate::support::{Client, Got, dial, eventually, read_head};
-
-const BACKENDS: [IoBackend; 3] = [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
+use crate::support::{BACKENDS, Client, Got, dial, eventually, read_head};
 
 /// Greets the connection by the name of its user, and echoes.
 fn greet(ws: Ws<String>) -> Ws<String> {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 use throng::channel::{Delivery, Receipt};
 use throng::prelude::*;
+use throng::server::SocketOptions;
 
 use super::{TIMEOUT, exchange};
 
@@ -18,6 +19,15 @@ pub(crate) fn app() -> App {
 pub(crate) fn start(server: Server) -> (SocketAddr, Running) {
     let bound = server.bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     (bound.local_addr(), bound.start().unwrap())
+}
+
+/// Starts a server whose kernel buffers have little space for a client that does not read. Linux
+/// bounds the unsent part of them by itself.
+pub(crate) fn start_narrow(server: Server) -> (SocketAddr, Running) {
+    start(match cfg!(target_os = "linux") {
+        true => server,
+        false => server.sockets(SocketOptions::new().send_buffer(16 << 10)),
+    })
 }
 
 /// Ends the server without waiting for clients that do not answer.

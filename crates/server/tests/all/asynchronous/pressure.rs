@@ -15,7 +15,7 @@ use throng::prelude::*;
 use throng_proto::ws::{self, Opcode};
 
 use super::{close, counter, exchange_numbers, families, is, runtime, serve};
-use crate::support::served::{self, dial_narrow, start, stop};
+use crate::support::served::{self, dial_narrow, start, start_narrow, stop};
 use crate::support::{Alive, Client, Got, eventually};
 
 /// The bytes that a client can write to a handler that never reads a message are bounded: then it
@@ -178,7 +178,7 @@ fn a_slow_reader_has_the_sink_wait_and_loses_nothing() {
                 let (given, waits) = (Arc::clone(&all), Arc::clone(&pauses));
                 async move { flood(&mut socket, COUNT, &given, &waits).await }
             });
-        let (address, running) = start(server(served::app().ws("/", flooding)));
+        let (address, running) = start_narrow(server(served::app().ws("/", flooding)));
         let stream = dial_narrow(address);
         let mut client = Client::upgrade(stream, "/", &[], &[]).unwrap();
         eventually("the sink waits", || waits.load(Ordering::SeqCst) > 0);

@@ -19,7 +19,7 @@ use throng::server::{IoBackend, Shards};
 use throng::tls::Tls;
 use throng_testkit::TempFolder;
 
-use crate::support::{Client, dial};
+use crate::support::{BACKENDS, Client, dial};
 
 /// The files of a server's certificate.
 struct Files {
@@ -124,7 +124,7 @@ fn end(running: Running) {
 }
 
 fn backends() -> Vec<IoBackend> {
-    [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads].to_vec()
+    BACKENDS.to_vec()
 }
 
 /// Sends one request without TLS; returns the answer, to the end of the stream.
