@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng_balance::{BackendConfig, Balancer, Config};
+use throng_balance::{BackendConfig, Balancer, Config, PeerAddress};
 
 /// Starts a backend on a free port.
 fn start_server() -> throng::Result<Running> {
@@ -45,7 +45,7 @@ fn operations(balancer: &Balancer) -> App {
 fn main() -> Result<(), Box<dyn Error>> {
     let servers = [start_server()?, start_server()?];
     let mut config = Config::default();
-    config.listen = vec!["127.0.0.1:9001".parse()?];
+    config.listen = vec!["127.0.0.1:9001".parse::<PeerAddress>()?];
     config.backends = servers.iter().map(|it| BackendConfig::new(it.local_addr())).collect();
     let balancer = Balancer::start(config)?;
 

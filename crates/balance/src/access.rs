@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 pub use throng_config::AccessDetail;
-use throng_io::{SessionFailure, TlsFailure};
+use throng_io::{PeerAddress, SessionFailure, TlsFailure};
 
 /// Receives the record of each request and tunnel, called by shards: it must not block.
 pub trait AccessLog: Send + Sync + fmt::Debug {
@@ -19,7 +19,7 @@ pub trait AccessLog: Send + Sync + fmt::Debug {
 
     /// Records the end of a connection that the balancer ended by a rule, for any detail of
     /// requests and tunnels. `backend` is a tunnel's backend.
-    fn ended(&self, subject: &Subject, backend: Option<SocketAddr>, reason: EndReason) {
+    fn ended(&self, subject: &Subject, backend: Option<PeerAddress>, reason: EndReason) {
         let _ = (subject, backend, reason);
     }
 
@@ -134,7 +134,7 @@ pub struct Access<'a> {
     /// The name of the limit that refused it.
     pub limit: Option<&'a str>,
     /// The last backend that it was sent to.
-    pub backend: Option<SocketAddr>,
+    pub backend: Option<PeerAddress>,
     /// The number of backends that it was sent to.
     pub attempts: usize,
     /// Bytes of the request's body, or that the client sent into a tunnel.

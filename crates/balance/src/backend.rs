@@ -1,10 +1,10 @@
 //! One backend, shared by all threads: the control thread writes its state, shards count their use
 //! of it.
 
-use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
+use throng_io::PeerAddress;
 
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ pub enum Wanted {
 pub struct Backend {
     /// Unlike the address, each has its own: two pools may have the same address.
     id: u64,
-    address: SocketAddr,
+    address: PeerAddress,
     key: u64,
     weight: AtomicU32,
     share: AtomicU32,
@@ -261,7 +261,8 @@ impl FirstByteTimes {
 impl Backend {
     /// Creates a backend that is up, with nothing open. `weight` is clamped to 1..=[`MAX_WEIGHT`].
     #[must_use]
-    pub fn new(address: SocketAddr, weight: u32) -> Self {
+    pub fn new(address: impl Into<PeerAddress>, weight: u32) -> Self {
+        let address = address.into();
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let weight = weight.clamp(1, MAX_WEIGHT);
         Self {
@@ -290,7 +291,7 @@ impl Backend {
 
     /// Returns its address, which is also its name.
     #[must_use]
-    pub fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> PeerAddress {
         self.address
     }
 
@@ -481,7 +482,7 @@ fn decrement(count: &AtomicU32) {
 }
 
 /// FNV-1a over the address as text: small, and the same on every machine and in every version.
-fn key_of(address: SocketAddr) -> u64 {
+fn key_of(address: PeerAddress) -> u64 {
     let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
     address.to_string().bytes().fold(0xcbf2_9ce4_8422_2325, hash)
 }
@@ -491,7 +492,7 @@ mod tests {
     use super::*;
 
     fn backend() -> Backend {
-        Backend::new("127.0.0.1:9001".parse().unwrap(), 2)
+        Backend::new("127.0.0.1:9001".parse::<PeerAddress>().unwrap(), 2)
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The TLS configuration of connections to backends.
 
-use std::net::SocketAddr;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use throng_io::PeerAddress;
 
 use throng_tls::{ClientConfigs, ConfigError, TlsClient};
 
@@ -39,7 +40,7 @@ impl Clients {
     /// if that is set; the backend was found by the name `found` with its port, if there is one.
     pub(crate) fn of(
         &self,
-        address: SocketAddr,
+        address: PeerAddress,
         own: Option<&str>,
         found: Option<&str>,
     ) -> Arc<TlsClient> {
@@ -50,10 +51,16 @@ impl Clients {
         if let Some(common) = &self.common {
             return Arc::clone(common);
         }
-        let host = found.and_then(|name| name.rsplit_once(':')).map(|(host, _)| host);
+        let (host, ip) = match address {
+            PeerAddress::Ip(address) => {
+                let host = found.and_then(|name| name.rsplit_once(':')).map(|(host, _)| host);
+                (host, address.ip())
+            }
+            PeerAddress::Unix(_) => (Some("localhost"), Ipv4Addr::LOCALHOST.into()),
+        };
         // An error is a name that no certificate can have: then no certificate has the address
         // either.
         host.and_then(|host| TlsClient::new(&self.configs, host.trim_end_matches('.')).ok())
-            .unwrap_or_else(|| TlsClient::of_address(&self.configs, address.ip()))
+            .unwrap_or_else(|| TlsClient::of_address(&self.configs, ip))
     }
 }

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::OnceLock;
+use throng_io::PeerAddress;
 
 use siphasher::sip::SipHasher24;
 use throng_config::Token;
@@ -30,20 +31,25 @@ impl CookieKey {
 
     /// Returns the cookie's tag for the backend at `address`.
     #[must_use]
-    pub fn tag(&self, address: SocketAddr) -> u64 {
+    pub fn tag(&self, address: PeerAddress) -> u64 {
         self.tag_in("", address)
     }
 
     /// Returns the tag for the backend at `address` in the pool of this name; an empty name stands
     /// for the default pool.
-    pub(crate) fn tag_in(&self, pool: &str, address: SocketAddr) -> u64 {
+    pub(crate) fn tag_in(&self, pool: &str, address: PeerAddress) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hasher.write(pool.as_bytes());
-        match address.ip().to_canonical() {
-            IpAddr::V4(ip) => hasher.write(&ip.octets()),
-            IpAddr::V6(ip) => hasher.write(&ip.octets()),
+        match address {
+            PeerAddress::Ip(address) => {
+                match address.ip().to_canonical() {
+                    IpAddr::V4(ip) => hasher.write(&ip.octets()),
+                    IpAddr::V6(ip) => hasher.write(&ip.octets()),
+                }
+                hasher.write(&address.port().to_be_bytes());
+            }
+            PeerAddress::Unix(path) => hasher.write(path.as_str().as_bytes()),
         }
-        hasher.write(&address.port().to_be_bytes());
         hasher.finish()
     }
 
@@ -113,7 +119,10 @@ mod tests {
         let backend = address("127.0.0.1:9001");
         assert_eq!(one.tag(backend), key("0123456789abcdef").tag(backend));
         assert_eq!(one.tag(backend), one.tag(address("[::ffff:127.0.0.1]:9001")));
-        for different in ["127.0.0.1:9002", "127.0.0.2:9001", "[::1]:9001"] {
+        let socket = address("unix:/run/app.sock");
+        assert_eq!(one.tag(socket), key("0123456789abcdef").tag(address("unix:/run/app.sock")));
+        assert_ne!(one.tag(socket), one.tag(address("unix:/run/app2.sock")));
+        for different in ["127.0.0.1:9002", "127.0.0.2:9001", "[::1]:9001", "unix:/run/app.sock"] {
             assert_ne!(one.tag(backend), one.tag(address(different)));
         }
         assert_ne!(one.tag(backend), other.tag(backend));

@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_count_returns_to_zero() {
-        let backend = Arc::new(Backend::new("127.0.0.1:1".parse().unwrap(), 1));
+        let backend = Arc::new(Backend::new(([127, 0, 0, 1], 1), 1));
         let held = (
             HandshakePermit::take(&backend, 1).unwrap(),
             RequestGuard::begin(&backend, Wanted::Tunnel),

@@ -44,6 +44,7 @@ mod shards;
 mod site;
 mod slow_start;
 mod status;
+mod unix_peer;
 
 pub use access::{Access, AccessDetail, AccessLog, EndReason, Subject};
 pub use backend::{
@@ -70,7 +71,7 @@ pub use rebalance::{Occupancy, RebalancePlan};
 pub use report::{BackendReport, Failure, Metrics};
 pub use throng_config::{ConfigError, ConfigErrors, Location};
 pub use throng_http::Network;
-pub use throng_io::TlsFailure;
+pub use throng_io::{PeerAddress, TlsFailure, UnixPath};
 /// One shard over any driver, for callers that bring their own: simulations.
 #[doc(hidden)]
 pub mod shard_over_driver {
@@ -82,7 +83,7 @@ pub use settings::{
     Check, CheckKind, CloseOrder, Closing, DROPPED_HEADERS, Health, Observe, Pick, Removed,
     SameSite, Settings, Sticky, Target, Timeouts,
 };
-pub use shards::{Launch, OnBound, Shards};
+pub use shards::{Launch, ListenAt, OnBound, Shards};
 pub use site::{
     Explanation, GuardConfig, Matchers, OtherRoute, Paths, Reading, RedirectTarget, RouteAction,
     RouteConfig, SiteConfig, SiteCounters, SiteRow, Sites, SplitBy, SplitConfig, SplitShare,

@@ -1,9 +1,9 @@
 //! Pools: lists of backends that serve the same requests, each with its settings.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use throng_io::PeerAddress;
 
 use crate::backend::{Backend, State};
 use crate::cookie::CookieKey;
@@ -109,13 +109,14 @@ impl Pool {
 
     /// Returns the index of the backend at `address`.
     #[must_use]
-    pub fn position(&self, address: SocketAddr) -> Option<usize> {
+    pub fn position(&self, address: impl Into<PeerAddress>) -> Option<usize> {
+        let address = address.into();
         self.targets.iter().position(|target| target.backend.address() == address)
     }
 
     /// Returns the tag of sticky cookies for the backend at `address`.
     #[must_use]
-    pub fn tag(&self, address: SocketAddr) -> u64 {
+    pub fn tag(&self, address: PeerAddress) -> u64 {
         let pool = if *self.name == *DEFAULT_POOL { "" } else { &*self.name };
         self.settings.cookie_key.tag_in(pool, address)
     }
@@ -186,7 +187,11 @@ impl Pools {
 
     /// Returns the backend at `address` in the pool of this name, or in another pool if that one
     /// does not have it.
-    pub(crate) fn backend(&self, pool: Option<&str>, address: SocketAddr) -> Option<&Arc<Backend>> {
+    pub(crate) fn backend(
+        &self,
+        pool: Option<&str>,
+        address: PeerAddress,
+    ) -> Option<&Arc<Backend>> {
         let named = pool.and_then(|name| self.named(name));
         let mut pools = named.into_iter().chain(&self.all);
         pools.find_map(|pool| Some(&pool.targets[pool.position(address)?].backend))
@@ -225,6 +230,8 @@ impl Pools {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use super::*;
 
     fn target(port: u16, patterns: &[&str]) -> Target {
@@ -275,7 +282,7 @@ mod tests {
     fn a_tunnel_of_a_predecessor_finds_its_backend_by_pool_or_by_address() {
         let others = vec![pool("a", vec![target(1, &[])]), pool("b", vec![target(2, &[])])];
         let pools = Pools::new(pool(DEFAULT_POOL, vec![target(1, &[]), target(3, &["p"])]), others);
-        let port = |port: u16| SocketAddr::from(([127, 0, 0, 1], port));
+        let port = |port: u16| PeerAddress::from(([127, 0, 0, 1], port));
         let id = |pool, at| pools.backend(pool, port(at)).map(|backend| backend.id());
         let of = |name: &str| pools.named(name).unwrap().targets[0].backend.id();
         assert_eq!((id(None, 1), id(Some("a"), 1)), (Some(of(DEFAULT_POOL)), Some(of("a"))));

@@ -5,6 +5,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
+use throng_io::PeerAddress;
 
 use throng_tls::TlsClient;
 
@@ -37,9 +38,18 @@ impl Target {
         // Writing to a vector cannot fail.
         drop(match &self.name {
             Some(name) => out.write_all(name.as_bytes()),
-            None => write!(out, "{}", without_zone(self.backend.address())),
+            None => out.write_all(host_of(self.backend.address()).as_bytes()),
         });
         out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Returns the Host of requests to a backend that has no name. A Unix socket has none either: its
+/// clients commonly send this one.
+pub(crate) fn host_of(address: PeerAddress) -> String {
+    match address {
+        PeerAddress::Ip(address) => without_zone(address).to_string(),
+        PeerAddress::Unix(_) => "localhost".to_owned(),
     }
 }
 
@@ -182,8 +192,9 @@ pub const DROPPED_HEADERS: [&str; 26] = [
 pub(crate) fn next_source(
     sources: &[IpAddr],
     turn: &mut usize,
-    backend: SocketAddr,
+    backend: PeerAddress,
 ) -> Option<SocketAddr> {
+    let backend = backend.socket_addr()?;
     (0..sources.len()).find_map(|_| {
         *turn = (*turn + 1) % sources.len();
         let source = sources[*turn];
@@ -408,7 +419,7 @@ mod tests {
             [("[fe80::1%7]:80", "[fe80::1]:80"), ("127.0.0.1:80", "127.0.0.1:80")]
         {
             let target = Target {
-                backend: Arc::new(Backend::new(address.parse().unwrap(), 1)),
+                backend: Arc::new(Backend::new(address.parse::<PeerAddress>().unwrap(), 1)),
                 send_proxy: false,
                 tls: None,
                 passthrough: Arc::default(),

@@ -1,7 +1,7 @@
 //! All shards of a balancer: their start, commands, metrics and end.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,10 @@ use std::time::Duration;
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::tables::{DescriptorTables, Tables};
-use throng_io::{Driver, HeldListeners, ListenOptions, Options, Purpose, ServerTls};
+use throng_io::{
+    Driver, HeldListeners, ListenOptions, Listener, Options, PeerAddress, Purpose, ServerTls,
+    UnixPath,
+};
 use throng_tls::{HandshakeLimits, Tls, TlsServer};
 
 use crate::access::AccessLog;
@@ -51,9 +54,9 @@ const COMMANDS: usize = 1 << 16;
 /// The parameters of a start.
 #[derive(Debug)]
 pub struct Launch {
-    /// Addresses to listen at, each with whether it uses TLS. On Linux every shard listens at
-    /// all of them, elsewhere the first one, which gives clients to the others.
-    pub listen: Vec<(SocketAddr, bool)>,
+    /// Where to listen. On Linux every shard listens at all of them, elsewhere the first one, which
+    /// gives clients to the others.
+    pub listen: Vec<ListenAt>,
     /// The number of threads, each with its own connections. 0 means one for each CPU, or more if
     /// the descriptors require it.
     pub shards: usize,
@@ -78,6 +81,25 @@ pub struct Launch {
     pub on_bound: Option<OnBound>,
 }
 
+/// An address, or a Unix socket, where clients connect.
+#[derive(Clone, Copy, Debug)]
+pub struct ListenAt {
+    /// The address; with port 0 the system chooses one.
+    pub address: PeerAddress,
+    /// Whether clients use TLS.
+    pub has_tls: bool,
+    /// The permissions of the file of a Unix socket.
+    pub unix_mode: u32,
+}
+
+impl ListenAt {
+    /// Returns where clients connect without TLS.
+    #[must_use]
+    pub fn plain(address: SocketAddr) -> Self {
+        Self { address: address.into(), has_tls: false, unix_mode: 0o660 }
+    }
+}
+
 /// Called once when a start is certain to succeed, with the number of shards if tunnels can move to
 /// them. Returns what moves to each shard from its predecessor, or nothing.
 pub struct OnBound(pub Box<dyn FnOnce(Option<usize>) -> io::Result<Vec<Passage>> + Send>);
@@ -91,8 +113,9 @@ impl std::fmt::Debug for OnBound {
 /// Running shards.
 #[derive(Debug)]
 pub struct Shards {
+    listening: Vec<(PeerAddress, bool)>,
+    /// The IP addresses in it.
     addresses: Vec<SocketAddr>,
-    has_tls: Vec<bool>,
     all: Vec<Running>,
     threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
     division: Division,
@@ -117,17 +140,23 @@ impl Shards {
         // Only Linux spreads the connections of a port over several listeners.
         let accepting = if cfg!(target_os = "linux") { count } else { 1 };
         let mut addresses = Vec::new();
-        let mut listeners: Vec<Vec<TcpListener>> = (0..count).map(|_| Vec::new()).collect();
-        let inherited = InheritedSockets::take(&launch.listen, &launch.held)?;
+        let mut listeners: Vec<Vec<Listener>> = (0..count).map(|_| Vec::new()).collect();
+        let wanted: Vec<_> = launch.listen.iter().map(|listen| listen.address).collect();
+        let inherited = InheritedSockets::take(&wanted, &launch.held)?;
         let mut tls = Vec::new();
-        for &(address, has_tls) in &launch.listen {
-            let (options, purpose) = (ListenOptions::default(), Purpose::Clients);
+        for &ListenAt { address, has_tls, unix_mode } in &launch.listen {
             let bound = match inherited.at(address, accepting) {
                 Some(bound) => bound.map(|bound| (bound, address)),
-                None => launch.held.listen_many(purpose, address, options, accepting),
+                None => bind(&launch.held, address, unix_mode, accepting),
             };
             let (bound, address) = bound.map_err(|error| {
                 let why = match error.kind() {
+                    io::ErrorKind::AddrInUse if address.socket_addr().is_none() => {
+                        "another program listens there; stop it, or choose another path".into()
+                    }
+                    io::ErrorKind::AlreadyExists => {
+                        "the file is not a socket; remove it, or choose another path".into()
+                    }
                     io::ErrorKind::AddrInUse => {
                         "another program has this port; stop it, or choose another port".into()
                     }
@@ -175,11 +204,11 @@ impl Shards {
         let mut passages = passages.into_iter();
         let BoundShards { addresses, tls: of_listeners, division, tables } = place;
         let tables = tables.map(Arc::new);
-        let has_tls: Vec<bool> = addresses.iter().map(|(_, has_tls)| *has_tls).collect();
         let server = launch.tls.map(|tls| tls as ServerTls);
         let of_listener = |has_tls: &bool| server.clone().filter(|_| *has_tls);
         let tls: Vec<_> = of_listeners.iter().map(of_listener).collect();
-        let addresses = addresses.into_iter().map(|(address, _)| address).collect();
+        let listening = addresses;
+        let addresses = listening.iter().filter_map(|(address, _)| address.socket_addr()).collect();
         let (count, descriptors_for) = (drivers.len(), division.connections);
         let placings = match count > 1 && !cfg!(target_os = "linux") {
             true => Placing::between(drivers.iter().map(Driver::waker)),
@@ -188,7 +217,7 @@ impl Shards {
         let mut placings = placings.into_iter();
         let admission = Arc::default();
         let mut begun =
-            Self { addresses, has_tls, all: Vec::new(), threads: Mutex::default(), division };
+            Self { listening, addresses, all: Vec::new(), threads: Mutex::default(), division };
         for (index, driver) in drivers.into_iter().enumerate() {
             let (mailbox, commands): (_, Inbox<BalanceCommand>) = mailbox(COMMANDS, driver.waker());
             let metrics = Arc::new(Mutex::new(Metrics::default()));
@@ -267,10 +296,17 @@ impl Shards {
 
     /// Returns whether the address at `place` uses TLS.
     pub(crate) fn has_tls(&self, place: usize) -> bool {
-        self.has_tls.get(place).copied().unwrap_or(false)
+        let mut tcp = self.listening.iter().filter(|(address, _)| address.socket_addr().is_some());
+        tcp.nth(place).is_some_and(|(_, has_tls)| *has_tls)
     }
 
-    /// Returns the addresses in the order of the request; a port 0 is replaced by the bound one.
+    /// Returns where the shards listen, each with whether clients use TLS there.
+    #[must_use]
+    pub fn listening(&self) -> &[(PeerAddress, bool)] {
+        &self.listening
+    }
+
+    /// Returns the IP addresses in the order of the request; a port 0 is replaced by the bound one.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
@@ -373,7 +409,7 @@ const PUBLISHING: Duration = Duration::from_millis(200);
 /// The addresses and descriptors of shards that do not run yet.
 struct BoundShards {
     /// Bound addresses, each with whether it has TLS.
-    addresses: Vec<(SocketAddr, bool)>,
+    addresses: Vec<(PeerAddress, bool)>,
     /// For each listener of a shard, whether it has TLS.
     tls: Vec<bool>,
     division: Division,
@@ -393,10 +429,47 @@ fn movable(division: &Division) -> Option<usize> {
     (cfg!(target_os = "linux") && division.plan.is_none()).then_some(division.shards)
 }
 
+/// Opens listeners at an address for `count` shards.
+fn bind(
+    held: &HeldListeners,
+    address: PeerAddress,
+    unix_mode: u32,
+    count: usize,
+) -> io::Result<(Vec<Listener>, PeerAddress)> {
+    match address {
+        PeerAddress::Ip(address) => {
+            let options = ListenOptions::default();
+            let (bound, address) = held.listen_many(Purpose::Clients, address, options, count)?;
+            Ok((bound.into_iter().map(Listener::from).collect(), address.into()))
+        }
+        PeerAddress::Unix(path) => {
+            Ok((bind_unix(held, path, unix_mode, count)?, PeerAddress::Unix(path)))
+        }
+    }
+}
+
+/// Opens a Unix socket, whose queue all shards share.
+#[cfg(unix)]
+fn bind_unix(
+    held: &HeldListeners,
+    path: UnixPath,
+    mode: u32,
+    count: usize,
+) -> io::Result<Vec<Listener>> {
+    let socket = held.bind_unix(path.as_path(), mode)?;
+    (0..count).map(|_| socket.try_clone().map(Listener::from)).collect()
+}
+
+#[cfg(not(unix))]
+fn bind_unix(_: &HeldListeners, _: UnixPath, _: u32, _: usize) -> io::Result<Vec<Listener>> {
+    let why = "this system has no Unix sockets; write HOST:PORT";
+    Err(io::Error::new(io::ErrorKind::Unsupported, why))
+}
+
 /// Opens the sockets of each shard, with its listeners.
 #[cfg(target_os = "linux")]
 fn open(
-    listeners: Vec<Vec<TcpListener>>,
+    listeners: Vec<Vec<Listener>>,
     own_tables: bool,
 ) -> io::Result<(Vec<Sockets>, Option<Tables>)> {
     let mut tables = own_tables.then(|| Tables::new(listeners.len()));
@@ -418,7 +491,7 @@ fn open(
 /// Opens the sockets of each shard, with its listeners. There are no tables on this system.
 #[cfg(not(target_os = "linux"))]
 fn open(
-    listeners: Vec<Vec<TcpListener>>,
+    listeners: Vec<Vec<Listener>>,
     _own_tables: bool,
 ) -> io::Result<(Vec<Sockets>, Option<Tables>)> {
     let mut all = Vec::new();

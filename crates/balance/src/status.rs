@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::SystemTime;
 
 use serde::Serialize;
-use throng_io::{SessionFailure, TlsFailure};
+use throng_io::{PeerAddress, SessionFailure, TlsFailure};
 use throng_tls::TlsServer;
 
 use crate::backend::{Backend, FirstByteTimes, SHARES_PER_WEIGHT};
@@ -83,8 +83,8 @@ impl TlsStatus {
 /// A backend in [`Status`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Its address, which is also its name in its pool.
-    pub address: SocketAddr,
+    /// Its address, or the path of its Unix socket, which is also its name in its pool.
+    pub address: PeerAddress,
     /// The name of its pool.
     pub pool: String,
     /// The configured name that has this address, if it has one.
@@ -201,14 +201,14 @@ pub struct LastFailure {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Changes {
     /// Backends that are new in the list, or came back.
-    pub added: Vec<SocketAddr>,
+    pub added: Vec<PeerAddress>,
     /// Backends that leave with their last tunnel.
     pub removed: Vec<RemovedBackend>,
     /// Backends with a new weight.
-    pub reweighted: Vec<SocketAddr>,
+    pub reweighted: Vec<PeerAddress>,
     /// Backends to which new connections are made in another way: with or without a PROXY header
     /// or TLS, with another name in TLS, or passed through for other names.
-    pub modified: Vec<SocketAddr>,
+    pub modified: Vec<PeerAddress>,
     /// Whether a setting changed.
     pub settings: bool,
     /// Keys whose change takes effect only at the next start.
@@ -219,7 +219,7 @@ pub struct Changes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct RemovedBackend {
     /// Its address.
-    pub address: SocketAddr,
+    pub address: PeerAddress,
     /// Its tunnels.
     pub tunnels: u32,
     /// The number of them closed a second, at most; `None`: they stay.
@@ -271,7 +271,7 @@ pub struct Rebalance {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Surplus {
     /// Its address.
-    pub address: SocketAddr,
+    pub address: PeerAddress,
     /// Its tunnels.
     pub tunnels: u32,
     /// The number of them that are closed.

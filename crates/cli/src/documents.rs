@@ -301,6 +301,7 @@ fn kind(of: &Kind) -> String {
         Kind::Path => "path".to_owned(),
         Kind::Address => "IP:PORT".to_owned(),
         Kind::Host => "HOST:PORT".to_owned(),
+        Kind::Peer => "HOST:PORT, `unix:PATH`".to_owned(),
         Kind::Listener => "HOST:PORT, `unix:PATH`, `fd:N`, `systemd`".to_owned(),
         Kind::List(item) => format!("list of {}", kind(item)),
         Kind::Or(word, inner) => format!("`{word}`, {}", kind(inner)),

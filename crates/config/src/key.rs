@@ -96,6 +96,8 @@ pub enum Kind {
     Address,
     /// A host's name or IP address, and a port; `:80` is port 80 of all IPv4 addresses.
     Host,
+    /// Where to connect: a [`Kind::Host`], or `unix:` and the path of a socket.
+    Peer,
     /// Where to listen: a [`Kind::Host`], or `systemd` for sockets that the service manager opened.
     Listener,
     /// A list: an array in files, and text with commas.
@@ -322,7 +324,7 @@ impl Kind {
             Self::Secret => "\"...\"".to_owned(),
             Self::Path => "\"file\"".to_owned(),
             Self::Address => "\"127.0.0.1:8080\"".to_owned(),
-            Self::Host | Self::Listener => "\"127.0.0.1:9001\"".to_owned(),
+            Self::Host | Self::Listener | Self::Peer => "\"127.0.0.1:9001\"".to_owned(),
             Self::List(item) => format!("[{}]", item.example()),
             Self::Or(_, kind) => kind.example(),
             Self::Records(records) => format!("[{}]", quoted_part(records.example)),
@@ -347,7 +349,7 @@ impl Kind {
             Self::Text(example) => (*example).to_owned(),
             Self::Secret => "it in quotes".to_owned(),
             Self::Path => "the path of a file or folder".to_owned(),
-            Self::Address | Self::Host | Self::Listener => {
+            Self::Address | Self::Host | Self::Listener | Self::Peer => {
                 format!("an address such as {}", self.example())
             }
             Self::List(item) => format!("{}, or a list of them", item.wanted()),

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 
-use throng_io::inherited_addresses;
+use throng_io::{PeerAddress, UnixPath, inherited_addresses};
 
 use crate::draft::Draft;
 
@@ -94,12 +94,63 @@ pub(crate) fn check_tcp(text: &str) -> Result<(), String> {
     Err(match Listen::parse(text) {
         Listen::Address(_) => return Ok(()),
         Listen::Unix(_) => "it listens on TCP alone: write HOST:PORT".to_owned(),
-        Listen::Inherited | Listen::Descriptor(_) => {
-            "sockets that systemd passes on are taken by their addresses: write the address of \
-             ListenStream= in the .socket unit"
-                .to_owned()
-        }
+        Listen::Inherited | Listen::Descriptor(_) => by_address(),
     })
+}
+
+/// Reads the list `key` of addresses and Unix sockets for a program that takes sockets of the
+/// service manager by their addresses, and looks up the names in it.
+#[must_use]
+pub fn listen_addresses(draft: &Draft, key: &str) -> Vec<PeerAddress> {
+    let texts: Vec<String> = draft.get(key);
+    let address = |(at, text): (usize, &String)| {
+        let key = format!("{key}[{at}]");
+        listen_address(text, |error, remedy| match error {
+            Some(error) => draft.fails(&key, &error, remedy),
+            None => draft.wrong(&key, remedy),
+        })
+    };
+    texts.iter().enumerate().filter_map(address).collect()
+}
+
+/// Converts a value of `listen` as [`listen_addresses`] does. `report` gets a mistake's cause and
+/// remedy.
+pub fn listen_address(
+    text: &str,
+    report: impl FnOnce(Option<io::Error>, String),
+) -> Option<PeerAddress> {
+    let listen = Listen::parse(text);
+    let remedy = match listen {
+        Listen::Address(_) => match listen.address()? {
+            Ok(address) => return Some(address.into()),
+            Err(error) => {
+                let remedy = without_address(&error);
+                report(Some(error), remedy);
+                return None;
+            }
+        },
+        Listen::Unix(_) if !cfg!(unix) => {
+            "this system has no Unix sockets: write HOST:PORT".to_owned()
+        }
+        Listen::Unix(path) => {
+            let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
+            match absolute.to_str().map(UnixPath::new) {
+                Some(Ok(path)) => return Some(PeerAddress::Unix(path)),
+                Some(Err(remedy)) => remedy.to_string(),
+                None => "its folder is not UTF-8: write an absolute path".to_owned(),
+            }
+        }
+        Listen::Descriptor(_) | Listen::Inherited => by_address(),
+    };
+    report(None, remedy);
+    None
+}
+
+/// Returns the remedy for sockets of the service manager that are not named by their address.
+fn by_address() -> String {
+    "sockets that systemd passes on are taken by their addresses: write the address of \
+     ListenStream= in the .socket unit"
+        .to_owned()
 }
 
 /// Reads the list `key` of addresses for a program that listens only on TCP, and looks up the names

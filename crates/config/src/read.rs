@@ -1,5 +1,7 @@
 //! Reading of written values as the types of their keys.
 
+use throng_io::PeerAddress;
+
 use crate::address::{address, check_socket_path, host};
 use crate::entry::{RecordValue, Value, ValueEntry};
 use crate::error::{ConfigError, Origin};
@@ -390,7 +392,11 @@ fn scalar(key: &str, kind: &Kind, text: &str) -> Result<Value, String> {
             check_tcp(text)?;
             host(key, text).map(Value::Text)
         }
-        Kind::Host | Kind::Listener => host(key, text).map(Value::Text),
+        Kind::Peer if text.starts_with("unix:") => match text.parse::<PeerAddress>() {
+            Ok(_) => Ok(Value::Text(text.to_owned())),
+            Err(remedy) => Err(remedy.to_string()),
+        },
+        Kind::Host | Kind::Listener | Kind::Peer => host(key, text).map(Value::Text),
         Kind::Rate => text.parse().map(Value::Rate),
         Kind::List(_) | Kind::Or(..) | Kind::Records(_) | Kind::Map(_) => Err(wanted()),
     }

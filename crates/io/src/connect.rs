@@ -4,19 +4,30 @@ use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
+#[cfg(unix)]
+use socket2::SockAddr;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::options::Options;
+use crate::peer::{PeerAddress, UnixPath};
 
 /// Starts a non-blocking connect.
-///
-/// With a `local` of port 0 the kernel picks the port together with the peer's address, so that one
-/// source address serves about 28,000 connections to *each* peer.
 pub(crate) fn start_connect(
-    peer: SocketAddr,
+    peer: PeerAddress,
     local: Option<SocketAddr>,
     options: &Options,
 ) -> io::Result<Socket> {
+    match peer {
+        PeerAddress::Ip(peer) => start_tcp(peer, local, options),
+        PeerAddress::Unix(path) => connect_unix(path, options),
+    }
+}
+
+/// Starts a non-blocking connect to an IP address.
+///
+/// With a `local` of port 0 the kernel picks the port together with the peer's address, so that one
+/// source address serves about 28,000 connections to *each* peer.
+fn start_tcp(peer: SocketAddr, local: Option<SocketAddr>, options: &Options) -> io::Result<Socket> {
     let socket = bound_socket(peer, local, options)?;
     match socket.connect(&peer.into()) {
         Ok(()) => Ok(socket),
@@ -25,7 +36,7 @@ pub(crate) fn start_connect(
     }
 }
 
-/// Creates the socket of [`start_connect`], which is bound to `local` if given.
+/// Creates the socket of [`start_tcp`], which is bound to `local` if given.
 pub(crate) fn bound_socket(
     peer: SocketAddr,
     local: Option<SocketAddr>,
@@ -38,24 +49,81 @@ pub(crate) fn bound_socket(
     Ok(socket)
 }
 
+/// Connects to a Unix socket, without blocking: the kernel answers at once.
+#[cfg(unix)]
+fn connect_unix(path: UnixPath, options: &Options) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    apply_buffers(&SockRef::from(&socket), options)?;
+    let address = SockAddr::unix(path.as_path())?;
+    match socket.connect(&address) {
+        Ok(()) => Ok(socket),
+        Err(error) => Err(refused_by_unix(error)),
+    }
+}
+
+#[cfg(not(unix))]
+fn connect_unix(_: UnixPath, _: &Options) -> io::Result<Socket> {
+    Err(no_unix_sockets())
+}
+
+/// Returns the error of a connect to a Unix socket on a system that has none.
+#[cfg(not(unix))]
+pub(crate) fn no_unix_sockets() -> io::Error {
+    let why = "this system has no Unix sockets: connect to an IP address";
+    io::Error::new(io::ErrorKind::Unsupported, why)
+}
+
+/// Returns the error of a connect that the other side has caused: a missing file, or a full queue
+/// (`EAGAIN`), which no event would follow.
+#[cfg(unix)]
+fn refused_by_unix(error: io::Error) -> io::Error {
+    use io::ErrorKind::{ConnectionRefused, NotFound, WouldBlock};
+    let why = match error.kind() {
+        NotFound => "the socket does not exist",
+        WouldBlock => "the socket's queue is full",
+        _ => return error,
+    };
+    io::Error::new(ConnectionRefused, why)
+}
+
 /// Connects, from `local` if given, and blocks for at most `timeout`.
 ///
-/// For callers with one connection and no driver, such as a health check. Port 0 of `local` is
+/// For callers with one connection and no driver, such as a health check. A Unix socket is
+/// connected or refused at once. Port 0 of `local` is
 /// chosen as in [`Driver::connect`](crate::Driver::connect).
 ///
 /// # Errors
 /// [`TimedOut`](io::ErrorKind::TimedOut), or the system's error, for example if no port is left on
 /// `local`.
 pub fn connect_timeout(
-    peer: SocketAddr,
+    peer: PeerAddress,
     local: Option<SocketAddr>,
     timeout: Duration,
 ) -> io::Result<TcpStream> {
+    let peer = match peer {
+        PeerAddress::Ip(peer) => peer,
+        PeerAddress::Unix(path) => return connect_unix_timeout(path),
+    };
     let socket = new_socket(peer)?;
     bind(&socket, local)?;
     // This call leaves the socket in blocking mode.
     socket.connect_timeout(&peer.into(), timeout)?;
     Ok(socket.into())
+}
+
+/// Connects to a Unix socket, whose system answers at once. The socket has the type of TCP, as in
+/// drivers: it is only read, written and ended.
+#[cfg(unix)]
+fn connect_unix_timeout(path: UnixPath) -> io::Result<TcpStream> {
+    let socket = connect_unix(path, &Options::default())?;
+    socket.set_nonblocking(false)?;
+    Ok(socket.into())
+}
+
+#[cfg(not(unix))]
+fn connect_unix_timeout(path: UnixPath) -> io::Result<TcpStream> {
+    connect_unix(path, &Options::default()).map(Into::into)
 }
 
 fn bind(socket: &Socket, local: Option<SocketAddr>) -> io::Result<()> {

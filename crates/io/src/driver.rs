@@ -68,6 +68,7 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::clock::Clock;
 use crate::id::{ConnId, Slots};
+use crate::peer::PeerAddress;
 use crate::time::Instant;
 use crate::tls_info::{PassedThrough, SessionFailure, TlsFailure, TlsInfo};
 
@@ -359,12 +360,14 @@ pub trait Driver {
         let _ = conn;
     }
 
-    /// Starts a connection, from `local` if given. [`Event::Connected`] or [`Event::Closed`]
-    /// follows.
+    /// Starts a connection, from `local` if given, which a Unix socket ignores.
+    /// [`Event::Connected`] or [`Event::Closed`] follows.
     ///
     /// # Errors
-    /// The connect could not be started: no descriptor, or no free port on `local`.
-    fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId>;
+    /// The connect could not be started: no descriptor, or no free port on `local`. A Unix socket
+    /// that does not exist, on which nothing listens, or whose queue is full, is an error of the
+    /// kind `ConnectionRefused`; `Unsupported` on a system without Unix sockets.
+    fn connect(&mut self, peer: PeerAddress, local: Option<SocketAddr>) -> io::Result<ConnId>;
 
     /// Starts a connection that is secured with TLS, after `preface` was sent without it (a PROXY
     /// header, for example). Otherwise like [`Driver::connect`].
@@ -373,7 +376,7 @@ pub trait Driver {
     /// The errors of [`Driver::connect`]; a driver without TLS does not support this call.
     fn connect_secured(
         &mut self,
-        peer: SocketAddr,
+        peer: PeerAddress,
         local: Option<SocketAddr>,
         tls: &ClientTls,
         preface: &[u8],

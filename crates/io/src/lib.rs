@@ -39,6 +39,7 @@ pub mod listener;
 pub mod memory;
 pub mod options;
 mod passing;
+mod peer;
 pub mod portable;
 pub mod readiness;
 pub mod signals;
@@ -65,6 +66,7 @@ pub use listener::Listener;
 pub use listener::UnixSocket;
 pub use options::Options;
 pub use passing::may_pass;
+pub use peer::{NotAnAddress, PeerAddress, UnixPath};
 pub use readiness::ReadinessDriver;
 #[cfg(unix)]
 pub use threads::Threads;

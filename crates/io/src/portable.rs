@@ -161,7 +161,7 @@ impl Poller for MioPoller {
         if Self::take_error(socket) {
             return Some(false);
         }
-        match socket.peer_addr() {
+        match SockRef::from(socket).peer_addr() {
             Ok(_) => Some(true),
             Err(error) if error.kind() == io::ErrorKind::NotConnected => {
                 (bits & ERROR != 0).then_some(false)

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use throng_io::ListenerId;
 use throng_io::epoll::EpollPoller;
 use throng_io::portable::MioPoller;
 use throng_io::readiness::poller::Poller;
 use throng_io::threads::PollPoller;
+use throng_io::{ListenerId, PeerAddress};
 use throng_testkit::contract::{PeerRead, Rig, tcp::TcpRig, waits};
 
 /// The TCP rig, with the ability to exhaust the process's descriptors.
@@ -39,13 +39,13 @@ impl<P: Poller<Socket: AsFd>> Rig for Starving<P> {
     fn dial(&mut self, to: SocketAddr) -> Option<Self::Peer> {
         self.0.dial(to)
     }
-    fn remote(&mut self) -> (Self::Remote, SocketAddr) {
+    fn remote(&mut self) -> (Self::Remote, PeerAddress) {
         self.0.remote()
     }
     fn accept(&mut self, remote: &mut Self::Remote) -> Option<Self::Peer> {
         self.0.accept(remote)
     }
-    fn refusing_address(&mut self) -> SocketAddr {
+    fn refusing_address(&mut self) -> PeerAddress {
         self.0.refusing_address()
     }
     fn write(&mut self, peer: &mut Self::Peer, bytes: &[u8]) -> usize {

@@ -106,13 +106,13 @@ fn slots_run_out_and_come_back<P: Poller>() {
     let (socket, _) = incoming(&mut driver);
     assert_eq!(driver.adopt(socket).unwrap_err().kind(), ErrorKind::QuotaExceeded);
     assert_eq!(third.read(&mut [0]).unwrap(), 0, "it was closed");
-    let error = driver.connect(address, None).unwrap_err();
+    let error = driver.connect(address.into(), None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
     assert_eq!(driver.connections(), 2);
     driver.close(ids[0]);
     until(&mut driver, |event| matches!(event, Event::Closed(_, Closed::Local)).then_some(()));
     assert_eq!(driver.connections(), 1);
-    assert!(driver.connect(address, None).is_ok());
+    assert!(driver.connect(address.into(), None).is_ok());
 }
 
 fn a_connect_keeps_its_source_address<P: Poller>() {
@@ -120,7 +120,7 @@ fn a_connect_keeps_its_source_address<P: Poller>() {
     let (listener, address) = listen(loopback(), ListenOptions::default()).unwrap();
     driver.add_listener(listener).unwrap();
     let source: SocketAddr = "127.9.8.7:0".parse().unwrap();
-    let id = driver.connect(address, Some(source)).unwrap();
+    let id = driver.connect(address.into(), Some(source)).unwrap();
     let (mut connected, mut peer) = (false, None);
     until(&mut driver, |event| {
         match event {

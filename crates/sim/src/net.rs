@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use throng_io::{Clock, ConnId};
+use throng_io::{Clock, ConnId, PeerAddress, UnixPath};
 
 use self::secured::SecuredEnd;
 use crate::rng::Trace;
@@ -171,6 +171,8 @@ pub struct Net {
     listeners: Vec<Listener>,
     sockets: Sockets,
     silent: Vec<SocketAddr>,
+    /// The addresses that stand for Unix sockets.
+    unix: BTreeMap<UnixPath, SocketAddr>,
     /// By the link and the side.
     secured: BTreeMap<(LinkId, usize), SecuredEnd>,
     failures: Vec<String>,
@@ -226,6 +228,20 @@ impl Net {
     pub fn listen(&mut self, address: SocketAddr) -> usize {
         let dialled = LinkOptions { latency: 50_000, capacity: 64 * 1024, cut_after: None };
         self.listen_with(address, dialled)
+    }
+
+    /// Makes `path` the Unix socket of the listener at `address`.
+    pub fn name(&mut self, path: UnixPath, address: SocketAddr) {
+        self.unix.insert(path, address);
+    }
+
+    /// Returns the address of a listener; `None` for a Unix socket that does not exist.
+    #[must_use]
+    pub fn address_of(&self, peer: PeerAddress) -> Option<SocketAddr> {
+        match peer {
+            PeerAddress::Ip(address) => Some(address),
+            PeerAddress::Unix(path) => self.unix.get(&path).copied(),
+        }
     }
 
     /// Opens a listener; links that drivers dial to it have these options.

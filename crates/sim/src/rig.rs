@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng_io::ListenerId;
+use throng_io::{ListenerId, PeerAddress, UnixPath};
 use throng_testkit::contract::{PeerRead, Rig};
 
 use crate::driver::{SimDriver, Waiting};
@@ -11,8 +11,9 @@ use crate::faults::Faults;
 use crate::net::{LinkId, LinkOptions, Net, Readable, SharedNet, Side, SimSocket};
 use crate::rng::Rng;
 
-/// A driver without faults on a network of its own, in virtual time.
-pub struct SimRig {
+/// A driver without faults on a network of its own, in virtual time. With `UNIX` it connects to
+/// Unix sockets.
+pub struct SimRig<const UNIX: bool = false> {
     net: SharedNet,
     driver: SimDriver,
     listening: Option<SocketAddr>,
@@ -25,7 +26,7 @@ const PIPE: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Peer(LinkId, Side);
 
-impl SimRig {
+impl<const UNIX: bool> SimRig<UNIX> {
     /// Returns another driver on the network of this rig.
     #[must_use]
     pub fn another_driver(&self) -> SimDriver {
@@ -43,13 +44,25 @@ impl SimRig {
         self.ports += 1;
         SocketAddr::from(([127, 0, 0, 1], 1000 + self.ports))
     }
+
+    /// Returns the address that the driver connects to for `address`: with `UNIX`, a path.
+    fn peer_address(&mut self, address: SocketAddr, exists: bool) -> PeerAddress {
+        if !UNIX {
+            return address.into();
+        }
+        let path = UnixPath::new(&format!("/sim/{}", address.port())).expect("a short path");
+        if exists {
+            self.net.borrow_mut().name(path, address);
+        }
+        PeerAddress::Unix(path)
+    }
 }
 
 fn driver(net: &SharedNet) -> SimDriver {
     SimDriver::new(net, 5, Faults::default(), Rng::new(1), Waiting::Jump)
 }
 
-impl Rig for SimRig {
+impl<const UNIX: bool> Rig for SimRig<UNIX> {
     type Driver = SimDriver;
     type Peer = Peer;
     type Remote = usize;
@@ -95,9 +108,10 @@ impl Rig for SimRig {
         net.dial(listener, from, options).map(|link| Peer(link, Side::Dialer))
     }
 
-    fn remote(&mut self) -> (usize, SocketAddr) {
+    fn remote(&mut self) -> (usize, PeerAddress) {
         let address = self.address();
-        (self.net.borrow_mut().listen(address), address)
+        let listener = self.net.borrow_mut().listen(address);
+        (listener, self.peer_address(address, true))
     }
 
     fn accept(&mut self, remote: &mut usize) -> Option<Peer> {
@@ -106,8 +120,9 @@ impl Rig for SimRig {
         Some(Peer(link, side))
     }
 
-    fn refusing_address(&mut self) -> SocketAddr {
-        self.address()
+    fn refusing_address(&mut self) -> PeerAddress {
+        let address = self.address();
+        self.peer_address(address, false)
     }
 
     fn write(&mut self, peer: &mut Peer, bytes: &[u8]) -> usize {

@@ -4,17 +4,17 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
+use throng_io::PeerAddress;
 
 use throng_proto::Input;
 use throng_proto::http1::{self, ResponseDecoder, ResponseEvent};
-use throng_proto::url::without_zone;
 use throng_proto::ws::handshake::{Key, check_response, encode_request};
 use throng_proto::ws::{self, CloseCode, Event, Opcode, Role};
 use throng_tls::{TlsClient, TlsStream};
 
 use super::CheckFailure;
 use crate::report::Failure;
-use crate::settings::{Check, CheckKind, Target};
+use crate::settings::{Check, CheckKind, Target, host_of};
 
 /// The LOCAL command of PROXY v2: the connection is the proxy's own, not on behalf of a client.
 const PROXY_LOCAL: [u8; 16] = *b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0";
@@ -26,7 +26,7 @@ pub(super) fn probe(
     check: &Check,
 ) -> Result<(), CheckFailure> {
     let address = target.backend.address();
-    let host = || check.host.clone().unwrap_or_else(|| without_zone(address).to_string());
+    let host = || check.host.clone().unwrap_or_else(|| host_of(address));
     let mut peer = Peer::connect(address, source, check.timeout)?;
     if target.send_proxy {
         peer.send(&PROXY_LOCAL)?;
@@ -75,7 +75,7 @@ impl Stream {
 
 impl Peer {
     fn connect(
-        address: SocketAddr,
+        address: PeerAddress,
         source: Option<SocketAddr>,
         timeout: Duration,
     ) -> Result<Self, CheckFailure> {

@@ -191,7 +191,7 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_no_other() {
     checks.set(&[], backends.iter().map(|backend| (listed(backend), check.clone())));
     for _ in 0..5 {
         let (address, outcome) = outcomes.recv_timeout(LONG / 2).unwrap();
-        assert_eq!((address, outcome), (alive_address, Ok(())));
+        assert_eq!((address, outcome), (alive_address.into(), Ok(())));
     }
     answering.join().unwrap();
     // The silent one closes, so its thread also ends.

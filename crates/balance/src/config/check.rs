@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
+use throng_io::PeerAddress;
 
 use throng_config::listen::overlap;
 use throng_proto::ws::handshake::is_token;
@@ -76,6 +77,7 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     let mut mistakes = Mistakes::default();
     listen(config, &mut mistakes);
     mistakes.number("shards", config.shards as u64);
+    trusted_unix(config, &mut mistakes);
     backends(config, &mut mistakes);
     pools(config, &mut mistakes);
     limits(config, &mut mistakes);
@@ -98,7 +100,7 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
              \"127.0.0.1:8081\", or set admin.token_file",
         );
         mistakes.must(
-            !config.all_addresses().iter().any(|(own, _)| overlap(*own, admin)),
+            !config.listen_addresses().any(|own| overlap(own, admin)),
             "admin.listen",
             quoted(admin),
             "clients connect there (listen): take another port",
@@ -121,7 +123,11 @@ fn listen(config: &Config, mistakes: &mut Mistakes) {
     mistakes.must(!config.listen.is_empty(), "listen", "empty", remedy);
     let all = config.all_addresses();
     for (at, (address, _)) in all.iter().enumerate() {
-        let first = all[..at].iter().find(|(other, _)| overlap(*other, *address));
+        let is_same = |other: &PeerAddress| match (other.socket_addr(), address.socket_addr()) {
+            (Some(one), Some(other)) => overlap(one, other),
+            _ => other == address,
+        };
+        let first = all[..at].iter().find(|(other, _)| is_same(other));
         let key = match at.checked_sub(config.listen.len()) {
             None => format!("listen[{at}]"),
             Some(at) => format!("tls.listen[{at}]"),
@@ -133,6 +139,17 @@ fn listen(config: &Config, mistakes: &mut Mistakes) {
             };
             mistakes.add(key, quoted(*address), remedy);
         }
+    }
+}
+
+/// Checks that peers on Unix sockets are trusted only where there are some.
+fn trusted_unix(config: &Config, mistakes: &mut Mistakes) {
+    let trusted = config.settings.trusted_proxies.iter().position(|it| it.includes(None));
+    let has_unix = config.all_addresses().iter().any(|(it, _)| it.socket_addr().is_none());
+    if let Some(at) = trusted.filter(|_| !has_unix) {
+        let remedy =
+            "listen has no Unix socket: add one, such as \"unix:/run/lb.sock\", or drop it";
+        mistakes.add(format!("trusted_proxies[{at}]"), "\"unix:\"", remedy);
     }
 }
 
@@ -184,9 +201,7 @@ fn list(config: &Config, list: &List<'_>, mistakes: &mut Mistakes) {
     let mut places = HashMap::new();
     for (index, backend) in list.backends.iter().enumerate() {
         let at = list.places.get(index).copied().unwrap_or(index);
-        // ::ffff:127.0.0.1 is another form of 127.0.0.1.
-        let canonical = (backend.address.ip().to_canonical(), backend.address.port());
-        let first = places.insert(canonical, at);
+        let first = places.insert(canonical(backend.address), at);
         let key = format!("{}backends[{at}]", list.prefix);
         if let Some(first) = first {
             let remedy = format!(
@@ -375,8 +390,26 @@ pub(crate) fn check_passthrough(
 
 /// Checks that connections to `address` can lead to a backend, and not back to this process, which
 /// listens at `own`: for clients and for operators. The error is the remedy.
-pub(crate) fn check_backend(address: SocketAddr, own: &[SocketAddr]) -> Result<(), String> {
-    check_backend_on(&Machine::now(), address, own)
+pub(crate) fn check_backend(address: PeerAddress, own: &[SocketAddr]) -> Result<(), String> {
+    match address {
+        PeerAddress::Ip(address) => check_backend_on(&Machine::now(), address, own),
+        PeerAddress::Unix(_) if cfg!(unix) => Ok(()),
+        PeerAddress::Unix(_) => {
+            Err("this system has no Unix sockets: write an address such as \"127.0.0.1:9001\""
+                .to_owned())
+        }
+    }
+}
+
+/// Returns the form in which addresses are compared: `::ffff:127.0.0.1` is another form of
+/// `127.0.0.1`.
+pub(crate) fn canonical(address: PeerAddress) -> PeerAddress {
+    match address {
+        PeerAddress::Ip(address) => {
+            SocketAddr::new(address.ip().to_canonical(), address.port()).into()
+        }
+        PeerAddress::Unix(_) => address,
+    }
 }
 
 fn check_backend_on(
@@ -597,16 +630,16 @@ fn sources(config: &Config, mistakes: &mut Mistakes) {
     let reached = |address: &SocketAddr| {
         sources.is_empty() || sources.iter().any(|source| reaches(*source, *address))
     };
-    if let Some(backend) = config.all_backends().find(|backend| !reached(&backend.address)) {
+    let mut addresses = config.all_backends().filter_map(|backend| backend.address.socket_addr());
+    if let Some(address) = addresses.find(|address| !reached(address)) {
         let list: Vec<String> = sources.iter().map(|source| format!("\"{source}\"")).collect();
-        let kind = if backend.address.is_ipv4() { "an IPv4" } else { "an IPv6" };
-        let remedy =
-            format!("from none of these {} can be reached: add {kind} address", backend.address);
+        let kind = if address.is_ipv4() { "an IPv4" } else { "an IPv6" };
+        let remedy = format!("from none of these {address} can be reached: add {kind} address");
         mistakes.add("sources", format_args!("[{}]", list.join(", ")), remedy);
     }
 }
 
-fn quoted(address: SocketAddr) -> String {
+fn quoted(address: impl fmt::Display) -> String {
     format!("\"{address}\"")
 }
 
@@ -699,7 +732,8 @@ mod tests {
                     [admin]\nlisten = \"127.0.0.1:8081\"\n";
         let mut config = Config::parse("backends = [\"127.0.0.1:1\"]", "balance.toml").unwrap();
         config.admin = Some("127.0.0.1:8081".parse().unwrap());
-        config.backends = vec![BackendConfig::new("127.0.0.1:8081".parse().unwrap())];
+        config.backends =
+            vec![BackendConfig::new("127.0.0.1:8081".parse::<PeerAddress>().unwrap())];
         assert!(config.check().unwrap_err().to_string().contains("itself listens on"));
         let errors = Config::parse(text, "balance.toml").unwrap_err().to_string();
         assert!(errors.contains("listens on 127.0.0.1:8081"), "{errors}");
@@ -708,7 +742,8 @@ mod tests {
             ..ClientSide::without_certificate()
         };
         config.tls = Some(listed);
-        config.backends = vec![BackendConfig::new("127.0.0.1:8443".parse().unwrap())];
+        config.backends =
+            vec![BackendConfig::new("127.0.0.1:8443".parse::<PeerAddress>().unwrap())];
         assert!(config.check().unwrap_err().to_string().contains("itself listens on"));
     }
 }

@@ -40,7 +40,7 @@ const BACKEND: &str = "an address such as \"127.0.0.1:9001\", or { address = \
                        \"127.0.0.1:9001\", weight = 2 }";
 
 const COMMON: [Key; 5] = [
-    Key::new("address", Kind::Host, "", "IP address or name, and port"),
+    Key::new("address", Kind::Peer, "", "IP address or name, and port; or unix:PATH, a socket"),
     Key::new("weight", Kind::count(1, MAX_WEIGHT as u64), "1", "share of the load"),
     Key::new("send_proxy", Kind::Switch, "false", "begin connections with a PROXY v2 header"),
     Key::new(
@@ -93,7 +93,8 @@ const OF_POOLS: &[&[Key]] = &[
 ];
 
 const SERVER_NAME: Kind = Kind::Text("a name such as \"app.internal\"");
-const ADDRESSES: Kind = Kind::List(&Kind::Host);
+const ADDRESSES: Kind = Kind::List(&Kind::Listener);
+pub(super) const UNIX_MODE: Kind = Kind::Text("permissions in octal such as \"660\"");
 const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""));
 const SOURCES: Kind = Kind::List(&Kind::Text(sources::WANTED));
 const HEAD: Kind = Kind::size(1 << 10, 1 << 20);
@@ -178,8 +179,11 @@ const LISTS: &[&[Key]] = &[
     &[
     Key::new("listen", ADDRESSES, "127.0.0.1:8080",
         "address and port where clients connect")
-        .details("port 0 takes a free one; [::]:80 is IPv6 alone")
+        .details("port 0 takes a free one; [::]:80 is IPv6 alone; unix:PATH is a Unix socket")
         .flag("--listen", "HOST:PORT").at_start(),
+    Key::new("unix_mode", UNIX_MODE, "660",
+        "permissions of the files of Unix sockets in listen; to connect, a process must be able to \
+         write to one").at_start(),
     Key::new("shards", Kind::count(0, MAX_SHARDS as u64), "0",
         "event loops; 0 = one per usable CPU")
         .advanced_flag("--shards", "N").at_start(),
@@ -238,7 +242,8 @@ const LISTS: &[&[Key]] = &[
     Key::new("cookie_same_site", Kind::Word(&["lax", "strict", "none"]), "lax",
         "SameSite of sticky cookies; none = also with requests of other sites, and always Secure"),
     Key::new("trusted_proxies", NETWORKS, "",
-        "network whose X-Forwarded-*, Forwarded and PROXY headers are trusted")
+        "network whose X-Forwarded-*, Forwarded and PROXY headers are trusted; unix: = peers on \
+         Unix sockets")
         .flag("--trusted-proxy", "NETWORK"),
     Key::new("request_ids", Kind::Switch, "false",
         "give a request without X-Request-ID one, for its backend and the log"),

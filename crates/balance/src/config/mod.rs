@@ -13,6 +13,7 @@ mod words;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use throng_io::PeerAddress;
 
 use throng_config::{
     ConfigError, ConfigErrors, Draft, LogSettings, Sources, Table, UpgradeSettings, Values,
@@ -24,7 +25,7 @@ use crate::limit::LimitConfig;
 use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::Settings;
 use crate::site::{Explanation, SiteConfig, SiteMistake, Sites, Variables};
-pub(crate) use check::{MAX_BACKENDS, Mistake, check_backend, check_passthrough};
+pub(crate) use check::{MAX_BACKENDS, Mistake, canonical, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;
 use throng_http::Network;
@@ -54,9 +55,12 @@ pub use tls::{BackendSide, ClientSide};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The addresses where clients connect: `listen = "127.0.0.1:8080"`, or a list. Default
-    /// 127.0.0.1:8080. A change needs a restart.
-    pub listen: Vec<SocketAddr>,
+    /// The addresses where clients connect: `listen = "127.0.0.1:8080"`, `"unix:/run/lb.sock"`, or
+    /// a list. Default 127.0.0.1:8080. A change needs a restart.
+    pub listen: Vec<PeerAddress>,
+    /// The permissions of the files of Unix sockets in `listen`: `unix_mode`. Default 660. A change
+    /// needs a restart.
+    pub unix_mode: u32,
     /// The number of event loops: `shards`. 0, the default: one for each usable CPU. A change needs
     /// a restart.
     pub shards: usize,
@@ -133,8 +137,8 @@ struct CompiledSites {
 /// A configured backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendConfig {
-    /// Its address.
-    pub address: SocketAddr,
+    /// Its address, or the path of its Unix socket: `"unix:/run/app.sock"`.
+    pub address: PeerAddress,
     /// Its weight, 1 to [`MAX_WEIGHT`](crate::MAX_WEIGHT). Default 1.
     pub weight: u32,
     /// Begin each connection with a PROXY v2 header. Default false.
@@ -158,8 +162,9 @@ pub(crate) fn server_names(names: Vec<String>) -> Arc<[Box<str>]> {
 impl BackendConfig {
     /// Creates a backend of weight 1, without a PROXY header.
     #[must_use]
-    pub fn new(address: SocketAddr) -> Self {
+    pub fn new(address: impl Into<PeerAddress>) -> Self {
         let (tls, tls_name, passthrough) = (None, None, Arc::default());
+        let address = address.into();
         Self { address, weight: 1, send_proxy: false, tls, tls_name, passthrough }
     }
 }
@@ -399,8 +404,13 @@ impl Config {
         self
     }
 
+    /// Returns the IP addresses where clients connect.
+    pub fn listen_addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        self.all_addresses().into_iter().filter_map(|(address, _)| address.socket_addr())
+    }
+
     /// Returns the addresses to listen at, each with whether it has TLS.
-    pub(crate) fn all_addresses(&self) -> Vec<(SocketAddr, bool)> {
+    pub(crate) fn all_addresses(&self) -> Vec<(PeerAddress, bool)> {
         let secured = self.tls.as_ref().map_or(&[][..], |tls| &tls.listen);
         let is_all = self.tls.is_some() && secured.is_empty();
         let listen = self.listen.iter().map(|address| (*address, is_all));
@@ -409,7 +419,8 @@ impl Config {
 
     /// Returns all addresses that the process listens at, for clients and for operators.
     pub(crate) fn own_addresses(&self) -> Vec<SocketAddr> {
-        let clients = self.all_addresses().into_iter().map(|(address, _)| address);
+        let all = self.all_addresses().into_iter();
+        let clients = all.filter_map(|(address, _)| address.socket_addr());
         clients.chain(self.admin).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use throng_config::listen::tcp_addresses;
+use throng_config::listen::listen_addresses;
 use throng_config::{Draft, LogSettings, Record, UpgradeSettings, drain_delay};
 
 use super::{
@@ -21,7 +21,8 @@ pub(super) fn read(draft: &Draft) -> Config {
     let passes_through = passthrough.any(|names| !names.is_empty())
         || names.iter().any(|named| !named.passthrough.is_empty());
     let mut config = Config {
-        listen: tcp_addresses(draft, "listen"),
+        listen: listen_addresses(draft, "listen"),
+        unix_mode: unix_mode(draft),
         shards: draft.get("shards"),
         descriptors: draft.parse("descriptors").unwrap_or_default(),
         backends,
@@ -61,6 +62,16 @@ pub(super) fn read(draft: &Draft) -> Config {
         }
     }
     config
+}
+
+/// Reads the permissions of the files of Unix sockets.
+fn unix_mode(draft: &Draft) -> u32 {
+    let text: Option<String> = draft.get("unix_mode");
+    let mode = text.map_or(Ok(0o660), |text| u32::from_str_radix(&text, 8));
+    mode.ok().filter(|mode| *mode <= 0o777).unwrap_or_else(|| {
+        draft.wrong("unix_mode", "write permissions in octal, for example \"660\"");
+        0o660
+    })
 }
 
 /// Reads the list `backends` of a pool. Returns those with addresses, those with names, and the

@@ -106,7 +106,9 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
             "listen[0] is \"127.0.0.1\": a port is missing: write \"127.0.0.1:9001\"",
         ),
         ("listen = \"::1\"", "a port is missing: write \"[::1]:9001\""),
-        ("listen = \"unix:/run/x\"", "listen[0] is \"unix:/run/x\": it listens on TCP alone"),
+        ("listen = \"unix:\"", "a path is missing: write \"unix:/run/app.sock\""),
+        ("trusted_proxies = \"unix:\"", "trusted_proxies[0] is \"unix:\": listen has no Unix"),
+        ("unix_mode = \"8\"", "unix_mode is \"8\": write permissions in octal"),
         ("listen = \"systemd\"", "write the address of ListenStream= in the"),
         ("listen = \"no.such.invalid:80\"", "it has no address ("),
         ("listen = \"::1:80\"", "an IPv6 address is in brackets: write \"[::1]:80\""),
@@ -442,7 +444,7 @@ fn every_key_sets_its_setting() {
     "#;
     let config = Config::parse(text, "b.toml").unwrap();
     let seconds = Duration::from_secs;
-    assert_eq!(config.listen[0], "0.0.0.0:8080".parse().unwrap());
+    assert_eq!(config.listen[0], "0.0.0.0:8080".parse::<PeerAddress>().unwrap());
     assert_eq!((config.listen.len(), config.shards), (2, 2));
     assert_eq!(config.lookup_interval, seconds(20));
     let first = BackendConfig {
@@ -453,7 +455,10 @@ fn every_key_sets_its_setting() {
         tls_name: None,
         passthrough: Arc::default(),
     };
-    assert_eq!(config.backends, [first, BackendConfig::new("127.0.0.1:9002".parse().unwrap())]);
+    assert_eq!(
+        config.backends,
+        [first, BackendConfig::new("127.0.0.1:9002".parse::<PeerAddress>().unwrap())]
+    );
     let check = Check {
         kind: CheckKind::WebSocket("/live".to_owned()),
         host: Some("app.internal".to_owned()),
@@ -556,7 +561,7 @@ fn a_later_text_changes_what_it_mentions() {
     let errors = layered(&[first, ("c.toml", "backends = [\"127.0.0.1:8080\"]")]).unwrap_err();
     assert_eq!(errors.first().location().unwrap().file(), "c.toml");
     let mut config = Config::default();
-    config.backends.push(BackendConfig::new("127.0.0.1:3".parse().unwrap()));
+    config.backends.push(BackendConfig::new("127.0.0.1:3".parse::<PeerAddress>().unwrap()));
     config.check().unwrap();
     config.backends.push(config.backends[0].clone());
     let errors = config.check().unwrap_err();
@@ -610,17 +615,23 @@ fn an_admin_api_beyond_this_machine_needs_a_token() {
 }
 
 #[test]
-fn backends_have_names_or_addresses() {
-    let text =
-        "backends = [\"app.internal:80\", \"127.0.0.1:1\", { address = \"b:2\", weight = 3 }]";
+fn backends_have_names_addresses_or_sockets() {
+    let text = "backends = [\"app.internal:80\", \"127.0.0.1:1\", { address = \"b:2\", weight = 3 \
+         }, \"unix:/run/a.sock\"]";
     let config = Config::parse(&format!("{text}\nlookup_interval = \"2s\""), "b.toml").unwrap();
-    assert_eq!(config.backends, [BackendConfig::new("127.0.0.1:1".parse().unwrap())]);
+    assert_eq!(
+        config.backends,
+        ["127.0.0.1:1", "unix:/run/a.sock"]
+            .map(|it| BackendConfig::new(it.parse::<PeerAddress>().unwrap()))
+    );
     let names: Vec<_> = config.names.iter().map(|name| (&*name.name, name.weight)).collect();
     assert_eq!(names, [("app.internal:80", 1), ("b:2", 3)]);
     assert_eq!(config.lookup_interval, Duration::from_secs(2));
     for (text, expected) in [
         ("[\"a:1\", \"a:1\"]", "b.toml:1:12: backends is \"a:1\": it is there twice"),
         ("[\"a:0\"]", "b.toml:1:12: backends is \"a:0\": port 0"),
+        ("[\"unix:a.sock\"]", "backends[0] is \"unix:a.sock\": write an absolute path"),
+        ("[\"unix:/a\", \"unix:/a\"]", "backends[0] has this address already"),
         ("[\"a\"]", "backends[0] is \"a\": a port is missing: write \"a:9001\""),
         ("[\"a b:1\"]", "backends[0] is \"a b:1\": write HOST:PORT"),
         ("[\"a:1\", \"0.0.0.0:1\"]", "b.toml:1:20: backends[1] is \"0.0.0.0:1\": it is not"),

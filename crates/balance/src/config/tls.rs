@@ -1,10 +1,10 @@
 //! TLS: the tables `[tls]` and `[backend_tls]`.
 
-use std::net::SocketAddr;
 use std::time::Duration;
+use throng_io::PeerAddress;
 
 use throng_acme::{AcmeSettings, Challenge};
-use throng_config::listen::tcp_addresses;
+use throng_config::listen::listen_addresses;
 use throng_config::{AcmeValues, Draft, Record, TlsValues};
 use throng_http::{HttpsPolicy, PlainHttp, strict_transport_security};
 use throng_tls::{
@@ -17,7 +17,7 @@ pub struct ClientSide {
     /// Addresses of clients with TLS: `listen`, besides the addresses without. Default: all
     /// addresses of [`Config::listen`](super::Config::listen), so that none is without TLS. A
     /// change needs a restart.
-    pub listen: Vec<SocketAddr>,
+    pub listen: Vec<PeerAddress>,
     /// The certificates and versions: `cert` and `key`, each a file or a list of them, and
     /// `min_version`. Certificates of clients: `client_ca`, the authorities,
     /// `client_crl`, the lists of revoked certificates, and `client_auth`, `"required"` (the
@@ -109,7 +109,7 @@ pub(super) fn client_side(draft: &Draft, passes_through: bool) -> Option<ClientS
         ..TlsConfig::new(certificates)
     };
     Some(ClientSide {
-        listen: tcp_addresses(draft, "tls.listen"),
+        listen: listen_addresses(draft, "tls.listen"),
         server,
         acme,
         plain: draft.parse("tls.plain").unwrap_or_default(),

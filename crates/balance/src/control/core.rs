@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
-use throng_io::Instant;
+use throng_io::{Instant, PeerAddress};
 
 use self::names::{Found, Listed};
 use super::error::Error;
@@ -85,7 +85,7 @@ pub(crate) struct ControlCore {
     /// The time between two lookups of a name.
     lookup_interval: Duration,
     /// The last failure of the balancer itself, with the backend it could not connect to.
-    own_failure: Option<(SocketAddr, Failure, SystemTime)>,
+    own_failure: Option<(PeerAddress, Failure, SystemTime)>,
     /// The TLS configurations of connections to backends.
     clients: PoolClients,
     /// Challenges of the authority that issues a certificate, if one does.
@@ -325,7 +325,7 @@ impl ControlCore {
     }
 
     /// Returns the file's settings of an address in the default pool.
-    fn known(&self, address: SocketAddr) -> Option<BackendConfig> {
+    fn known(&self, address: PeerAddress) -> Option<BackendConfig> {
         let listed = self.listed(&self.pools[..1]).into_iter();
         listed.map(|listed| listed.file).find(|file| file.address == address)
     }
@@ -333,12 +333,12 @@ impl ControlCore {
     /// Sets the weight and returns the previous one.
     pub(crate) fn set_weight(
         &mut self,
-        address: SocketAddr,
+        address: impl Into<PeerAddress>,
         weight: u32,
         now: Instant,
     ) -> Result<u32, Error> {
         check_weight(weight)?;
-        let at = self.find(address)?;
+        let at = self.find(address.into())?;
         let before = self.entries[at].backend.weight();
         self.weigh(at, weight, now);
         Ok(before)
@@ -347,16 +347,21 @@ impl ControlCore {
     /// Drains it: its tunnels are closed within `window`.
     pub(crate) fn drain(
         &mut self,
-        address: SocketAddr,
+        address: impl Into<PeerAddress>,
         window: Option<Duration>,
     ) -> Result<Draining, Error> {
-        let at = self.find(address)?;
+        let at = self.find(address.into())?;
         self.start_drain(at, window);
         Ok(self.draining(at))
     }
 
     /// Ends a drain: the remaining tunnels stay, and it gets clients again.
-    pub(crate) fn undrain(&mut self, address: SocketAddr, now: Instant) -> Result<(), Error> {
+    pub(crate) fn undrain(
+        &mut self,
+        address: impl Into<PeerAddress>,
+        now: Instant,
+    ) -> Result<(), Error> {
+        let address = address.into();
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
         if entry.is_being_removed() {
@@ -373,10 +378,11 @@ impl ControlCore {
     /// its tunnels are closed, in place of the setting.
     pub(crate) fn remove(
         &mut self,
-        address: SocketAddr,
+        address: impl Into<PeerAddress>,
         drain: Option<bool>,
         now: Instant,
     ) -> Result<Removal, Error> {
+        let address = address.into();
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
         if entry.desired.ttl.is_some() {
@@ -599,7 +605,7 @@ impl ControlCore {
         if self.has_ended { Err(Error::ShuttingDown) } else { Ok(()) }
     }
 
-    fn position(&self, pool: &str, address: SocketAddr) -> Option<usize> {
+    fn position(&self, pool: &str, address: PeerAddress) -> Option<usize> {
         let is_it = |entry: &Entry| entry.backend.address() == address && entry.is_in(pool);
         self.entries.iter().position(is_it)
     }
@@ -609,7 +615,7 @@ impl ControlCore {
         self.entries.iter().position(|entry| Arc::ptr_eq(&entry.backend, backend))
     }
 
-    fn find(&self, address: SocketAddr) -> Result<usize, Error> {
+    fn find(&self, address: PeerAddress) -> Result<usize, Error> {
         self.must_live()?;
         if let Some(at) = self.position(DEFAULT_POOL, address) {
             return Ok(at);
@@ -633,13 +639,13 @@ impl ControlCore {
         }
     }
 
-    fn check_address(&self, address: SocketAddr) -> Result<(), Error> {
+    fn check_address(&self, address: PeerAddress) -> Result<(), Error> {
         let own: Vec<_> = self.addresses.iter().copied().chain(self.admin).collect();
         check_backend(address, &own).map_err(|remedy| Error::Address { address, remedy })
     }
 
     /// Checks that a backend at `address` can be added to the list.
-    fn check_room(&self, address: SocketAddr) -> Result<(), Error> {
+    fn check_room(&self, address: PeerAddress) -> Result<(), Error> {
         self.check_address(address)?;
         // Backends that only have tunnels left must not keep others out.
         let is_listed = |entry: &&Entry| entry.is_in(DEFAULT_POOL) && !entry.is_being_removed();

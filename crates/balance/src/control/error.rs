@@ -1,9 +1,9 @@
 //! Errors of operations on a balancer, with their remedies.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{fmt, io};
+use throng_io::PeerAddress;
 
 use crate::backend::MAX_WEIGHT;
 use crate::settings::{Pick, Sticky};
@@ -22,21 +22,21 @@ pub enum Error {
     /// There is no such backend.
     Unknown {
         /// The requested backend.
-        address: SocketAddr,
+        address: PeerAddress,
         /// The known backends.
-        known: Vec<SocketAddr>,
+        known: Vec<PeerAddress>,
     },
     /// Several pools have a backend at the address, and the default pool does not.
     InSeveralPools {
         /// The address.
-        address: SocketAddr,
+        address: PeerAddress,
         /// The names of the pools.
         pools: Vec<Arc<str>>,
     },
     /// There is such a backend already.
     Exists {
         /// Its address.
-        address: SocketAddr,
+        address: PeerAddress,
         /// Its source: `file`, `api` or `registered`.
         source: &'static str,
     },
@@ -48,7 +48,7 @@ pub enum Error {
     /// Connections to the address cannot lead to a backend.
     Address {
         /// The address.
-        address: SocketAddr,
+        address: PeerAddress,
         /// The reason and the remedy.
         remedy: String,
     },
@@ -85,24 +85,24 @@ pub enum Error {
     /// The backend is not draining.
     NotDraining {
         /// Its address.
-        address: SocketAddr,
+        address: PeerAddress,
         /// Its state.
         state: &'static str,
     },
     /// The backend is being removed; to keep it, add it again.
     BeingRemoved {
         /// Its address.
-        address: SocketAddr,
+        address: PeerAddress,
     },
     /// The backend registers itself and would be back at once.
     RegistersItself {
         /// Its address.
-        address: SocketAddr,
+        address: PeerAddress,
     },
     /// A heartbeat or the end of a registration that never existed or has ended.
     NotRegistered {
         /// The backend's address.
-        address: SocketAddr,
+        address: PeerAddress,
     },
     /// The configuration has no `[register]`.
     RegistrationIsOff,
@@ -220,14 +220,14 @@ impl Error {
 /// Writes that backend `address` does not exist, and lists the existing ones.
 fn fmt_unknown(
     f: &mut fmt::Formatter<'_>,
-    address: &SocketAddr,
-    known: &[SocketAddr],
+    address: &PeerAddress,
+    known: &[PeerAddress],
 ) -> fmt::Result {
     write!(f, "there is no backend {address}: ")?;
     if known.is_empty() {
         return f.write_str("there is none at all; add it first");
     }
-    let shown: Vec<_> = known.iter().take(8).map(SocketAddr::to_string).collect();
+    let shown: Vec<_> = known.iter().take(8).map(PeerAddress::to_string).collect();
     let rest = if known.len() > shown.len() { ", ..." } else { "" };
     write!(f, "there are {}{rest}", shown.join(", "))
 }

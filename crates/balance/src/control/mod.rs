@@ -18,7 +18,7 @@ use throng_acme::AcmeSettings;
 use throng_carry::Secret;
 use throng_config::ConfigError;
 use throng_http::PlainHttp;
-use throng_io::{HeldListeners, Instant};
+use throng_io::{HeldListeners, Instant, PeerAddress};
 use throng_tls::{TlsConfig, TlsServer};
 
 pub use self::core::carried::CarriedBackend;
@@ -35,7 +35,7 @@ use crate::moves::{Moves, Passage};
 use crate::moving::MovedTunnels;
 use crate::pool::DEFAULT_POOL;
 use crate::report::{BackendReport, Metrics};
-use crate::shards::{Launch, OnBound, Shards};
+use crate::shards::{Launch, ListenAt, OnBound, Shards};
 use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
 
 pub use error::Error;
@@ -144,7 +144,11 @@ impl Balancer {
         if let Some(server) = &server {
             server.take_ticket_keys(&ticket_keys);
         }
-        let (listen, count) = (config.all_addresses(), config.shards);
+        let unix_mode = config.unix_mode;
+        let of_address = |(address, has_tls)| ListenAt { address, has_tls, unix_mode };
+        let listen: Vec<_> = config.all_addresses().into_iter().map(of_address).collect();
+        let config_addresses: Vec<_> = config.listen_addresses().collect();
+        let count = config.shards;
         let descriptors = config.descriptors;
         let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
         let uses_tls = server.is_some() || !clients.is_empty();
@@ -155,7 +159,7 @@ impl Balancer {
         core.replace_clients(clients);
         core.set_challenges(issuer.managed().map(|managed| managed.challenges));
         // Addresses that are bound later; no name could lead to a port 0.
-        core.set_addresses(&listen.iter().map(|(address, _)| *address).collect::<Vec<_>>());
+        core.set_addresses(&config_addresses);
         first_lookups(&mut core, &answered);
         core.take_over(carried, Instant(0));
         let configuration = core.take_configuration().unwrap_or_default();
@@ -254,8 +258,13 @@ impl Balancer {
         self.inner.issuer.start(self.inner.server.as_ref())
     }
 
-    /// Returns its addresses in the order of [`Config::listen`]; a port 0 is replaced by the bound
-    /// one.
+    /// Returns where it listens, each with whether clients use TLS there.
+    pub fn listening(&self) -> impl Iterator<Item = (PeerAddress, bool)> {
+        self.inner.shards.listening().iter().copied()
+    }
+
+    /// Returns its IP addresses in the order of [`Config::listen`]; a port 0 is replaced by the
+    /// bound one.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         self.inner.shards.addresses()
@@ -391,7 +400,12 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::Weight`], [`Error::Address`] or [`Error::TooMany`].
-    pub fn add(&self, address: SocketAddr, weight: u32, send_proxy: bool) -> Result<(), Error> {
+    pub fn add(
+        &self,
+        address: impl Into<PeerAddress>,
+        weight: u32,
+        send_proxy: bool,
+    ) -> Result<(), Error> {
         self.add_passthrough(address, weight, send_proxy, Vec::new())
     }
 
@@ -407,14 +421,14 @@ impl Balancer {
     /// the balancer was started without TLS of clients.
     pub fn add_passthrough(
         &self,
-        address: SocketAddr,
+        address: impl Into<PeerAddress>,
         weight: u32,
         send_proxy: bool,
         names: Vec<String>,
     ) -> Result<(), Error> {
         let passthrough = server_names(names);
         let backend =
-            BackendConfig { weight, send_proxy, passthrough, ..BackendConfig::new(address) };
+            BackendConfig { weight, send_proxy, passthrough, ..BackendConfig::new(address.into()) };
         self.inner.change(|core, now| core.add(backend, now))
     }
 
@@ -422,8 +436,8 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::Unknown`] or [`Error::Weight`].
-    pub fn set_weight(&self, address: SocketAddr, weight: u32) -> Result<u32, Error> {
-        self.inner.change(|core, now| core.set_weight(address, weight, now))
+    pub fn set_weight(&self, address: impl Into<PeerAddress>, weight: u32) -> Result<u32, Error> {
+        self.inner.change(|core, now| core.set_weight(address.into(), weight, now))
     }
 
     /// Drains a backend: it gets no new clients, and its tunnels are closed with 1012 at
@@ -433,8 +447,12 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::Unknown`].
-    pub fn drain(&self, address: SocketAddr, window: Option<Duration>) -> Result<Draining, Error> {
-        self.inner.change(|core, _| core.drain(address, window))
+    pub fn drain(
+        &self,
+        address: impl Into<PeerAddress>,
+        window: Option<Duration>,
+    ) -> Result<Draining, Error> {
+        self.inner.change(|core, _| core.drain(address.into(), window))
     }
 
     /// Ends a drain: the remaining tunnels stay, and the backend is picked again.
@@ -442,8 +460,8 @@ impl Balancer {
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotDraining`], or [`Error::BeingRemoved`] for a removed
     /// backend.
-    pub fn undrain(&self, address: SocketAddr) -> Result<(), Error> {
-        self.inner.change(|core, now| core.undrain(address, now))
+    pub fn undrain(&self, address: impl Into<PeerAddress>) -> Result<(), Error> {
+        self.inner.change(|core, now| core.undrain(address.into(), now))
     }
 
     /// Sends a backend no more clients, and removes it from the list when its last tunnel is gone.
@@ -453,8 +471,12 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::Unknown`], or [`Error::RegistersItself`].
-    pub fn remove(&self, address: SocketAddr, drain: Option<bool>) -> Result<Removal, Error> {
-        self.inner.change(|core, now| core.remove(address, drain, now))
+    pub fn remove(
+        &self,
+        address: impl Into<PeerAddress>,
+        drain: Option<bool>,
+    ) -> Result<Removal, Error> {
+        self.inner.change(|core, now| core.remove(address.into(), drain, now))
     }
 
     /// Closes the surplus tunnels of backends that have more than their share, with 1012, at `rate`
@@ -488,19 +510,19 @@ impl Balancer {
     /// or [`Error::TooMany`].
     pub fn register(
         &self,
-        address: SocketAddr,
+        address: impl Into<PeerAddress>,
         weight: u32,
         time_to_live: Option<Duration>,
     ) -> Result<Duration, Error> {
-        self.inner.change(|core, now| core.register(address, weight, time_to_live, now))
+        self.inner.change(|core, now| core.register(address.into(), weight, time_to_live, now))
     }
 
     /// Records a heartbeat of a registered backend.
     ///
     /// # Errors
     /// [`Error::NotRegistered`]: register again. [`Error::RegistrationIsOff`].
-    pub fn heartbeat(&self, address: SocketAddr) -> Result<(), Error> {
-        self.inner.change(|core, now| core.heartbeat(address, now))
+    pub fn heartbeat(&self, address: impl Into<PeerAddress>) -> Result<(), Error> {
+        self.inner.change(|core, now| core.heartbeat(address.into(), now))
     }
 
     /// Returns the keys of session tickets, for a successor.
@@ -571,8 +593,8 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::NotRegistered`].
-    pub fn deregister(&self, address: SocketAddr) -> Result<(), Error> {
-        self.inner.change(|core, _| core.deregister(address))
+    pub fn deregister(&self, address: impl Into<PeerAddress>) -> Result<(), Error> {
+        self.inner.change(|core, _| core.deregister(address.into()))
     }
 
     /// Returns the status of all backends and the sums of all shards.

@@ -153,7 +153,7 @@ fn reports_of_shards_are_heard() {
 #[test]
 fn a_status_is_plain_json() {
     let balancer = Balancer::start(config("backends = [\"127.0.0.1:1\"]")).unwrap();
-    balancer.drain("127.0.0.1:1".parse().unwrap(), None).unwrap();
+    balancer.drain("127.0.0.1:1".parse::<PeerAddress>().unwrap(), None).unwrap();
     let json = serde_json::to_value(balancer.status()).unwrap();
     assert_eq!(json["pick"], "power_of_two");
     let row = &json["backends"][0];
@@ -247,8 +247,8 @@ fn a_reload_looks_up_new_names_before_it_removes_the_old_backends() {
     let balancer =
         Balancer::start_with_resolver(config("backends = [\"127.0.0.1:1\"]"), own).unwrap();
     let changes = balancer.apply(config("backends = [\"app.internal:80\"]")).unwrap();
-    assert_eq!(changes.added, ["127.0.0.1:2".parse().unwrap()]);
-    assert_eq!(changes.removed[0].address, "127.0.0.1:1".parse().unwrap());
+    assert_eq!(changes.added, ["127.0.0.1:2".parse::<PeerAddress>().unwrap()]);
+    assert_eq!(changes.removed[0].address, "127.0.0.1:1".parse::<PeerAddress>().unwrap());
     end(&balancer);
 }
 

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::net::IpAddr;
 
+use crate::unix_peer::known;
 use base64::Engine;
 use throng_http::{forwarded, x_forwarded_for};
 use throng_proto::http1::encode::push_decimal;
@@ -226,8 +227,14 @@ fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: Se
             out.extend_from_slice(b", ");
         }
     }
-    let peer = hop.peer.to_canonical();
-    push_address(out, peer);
+    let peer = known(hop.peer.to_canonical());
+    // A proxy on a Unix socket has no address to append.
+    let is_named = peer.is_some() || !is_listed && !is_forwarded;
+    match peer {
+        Some(peer) => push_address(out, peer),
+        None if is_named => out.extend_from_slice(b"unknown"),
+        None => out.truncate(out.len() - b", ".len()),
+    }
     out.extend_from_slice(b"\r\n");
     let host = request.host().filter(|host| !host.is_empty());
     if !(hop.trusted && seen.proto) {
@@ -253,7 +260,12 @@ fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: Se
             push_parts(out, &[proto.unwrap_or_default(), ", "]);
         }
     }
-    push_node(out, Some(peer));
+    if !is_named {
+        out.truncate(out.len() - b", ".len());
+        out.extend_from_slice(b"\r\n");
+        return;
+    }
+    push_node(out, peer);
     push_parts(out, &[";proto=", hop.scheme.as_str()]);
     if let Some(host) = host {
         // A valid host needs no backslash: see the decoder's grammar of it.

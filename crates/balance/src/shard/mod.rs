@@ -61,6 +61,7 @@ use crate::access::{AccessLog, EndReason, Subject};
 use crate::command::BalanceCommand;
 use crate::configuration::Configuration;
 use crate::report::{BackendReport, Metrics};
+use crate::unix_peer::UNIX_PEER;
 
 /// One shard. Its thread only calls `turn`.
 pub struct Shard<D: Driver> {
@@ -184,15 +185,12 @@ impl<D: Driver> Shard<D> {
                 Event::Closed(id, why) => parts.on_closed(driver, id, why),
                 Event::Connected(id) => parts.on_connected(driver, id),
                 Event::Incoming(socket, address, listener) => {
-                    // Its listeners are TCP, so that each client has an address.
-                    let kept = address.and_then(|address| {
-                        let kept = match placing {
-                            Some(placing) => placing.give(socket, address, listener)?,
-                            None => socket,
-                        };
-                        Some((kept, address))
-                    });
-                    if let Some((socket, address)) = kept {
+                    let address = address.unwrap_or(UNIX_PEER);
+                    let kept = match placing {
+                        Some(placing) => placing.give(socket, address, listener),
+                        None => Some(socket),
+                    };
+                    if let Some(socket) = kept {
                         parts.accept(driver, socket, address, listener);
                     }
                 }

@@ -1,11 +1,11 @@
 //! The log of requests and tunnels: the data of each, and the time of its record.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use throng_engine::ConnMap;
 use throng_http::RequestIdSource;
-use throng_io::{ConnId, Driver, Instant, SessionFailure};
+use throng_io::{ConnId, Driver, Instant, PeerAddress, SessionFailure};
 use throng_proto::http1::Request;
 
 use super::records::{
@@ -14,6 +14,7 @@ use super::records::{
 use super::rules::BalanceRules;
 use crate::access::{Access, AccessDetail, AccessLog, EndReason, Subject};
 use crate::site::RuleNames;
+use crate::unix_peer::known;
 
 /// The log, the entries of tunnels, and the ids of requests.
 pub(super) struct RequestLog {
@@ -72,7 +73,7 @@ impl RequestLog {
         now: Instant,
     ) -> Option<Box<LogEntry>> {
         let Beginning { request, client, origin, names, split } = *begins;
-        let subject = Subject { client: Some(client), ..origin.subject() };
+        let subject = Subject { client: known(client), ..origin.subject() };
         let of_route = names.and_then(|names| names.access);
         let mut entry = self.blank_entry(of_route, subject, now)?;
         entry.set_request(request, id);
@@ -215,7 +216,7 @@ impl RequestLog {
 
     /// Reports a connection that the balancer ends by a rule.
     #[cold]
-    pub(super) fn ended(&self, subject: &Subject, backend: Option<SocketAddr>, reason: EndReason) {
+    pub(super) fn ended(&self, subject: &Subject, backend: Option<PeerAddress>, reason: EndReason) {
         if let Some(log) = &self.access {
             log.ended(subject, backend, reason);
         }
@@ -240,7 +241,7 @@ impl RequestLog {
     pub(super) fn put_tunnel(
         &mut self,
         client: ConnId,
-        backend: SocketAddr,
+        backend: PeerAddress,
         entry: MovedEntry,
         now: Instant,
     ) {
@@ -272,7 +273,7 @@ impl RequestLog {
     pub(super) fn lost(
         &mut self,
         client: ConnId,
-        backend: Option<SocketAddr>,
+        backend: Option<PeerAddress>,
         failure: Option<SessionFailure>,
         now: Instant,
         subject: impl FnOnce(&Self) -> Subject,

@@ -9,6 +9,7 @@ use super::records::{Exchange, Fact};
 use crate::configuration::Configuration;
 use crate::forward::{self, Bound, Framing};
 use crate::settings::{Settings, Sticky, Timeouts};
+use crate::unix_peer::is_among;
 
 /// The configuration in force.
 pub(super) struct BalanceRules {
@@ -58,7 +59,7 @@ impl BalanceRules {
 
     /// Returns whether an address belongs to a trusted proxy.
     pub(super) fn trusts(&self, ip: IpAddr) -> bool {
-        self.settings().trusted_proxies.iter().any(|network| network.contains(ip))
+        is_among(ip, &self.settings().trusted_proxies)
     }
 
     /// Returns the value of Strict-Transport-Security for a client's answers.

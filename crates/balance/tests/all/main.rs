@@ -24,4 +24,6 @@ mod support;
 mod tls;
 mod tunnel_allocations;
 mod tunnels;
+#[cfg(unix)]
+mod unix;
 mod waiting;

@@ -94,7 +94,7 @@ fn a_hundred_changes_touch_no_tunnel_and_no_message() {
                 );
                 let changes = balancer.apply(config(&backends[..2], &more)).unwrap();
                 let removed: Vec<_> = changes.removed.iter().map(|it| it.address).collect();
-                assert_eq!((removed, changes.settings), (vec![backends[2]], true));
+                assert_eq!((removed, changes.settings), (vec![backends[2].into()], true));
             }
             2 => drop(balancer.set_weight(backends[0], 1 + change as u32).unwrap()),
             _ => {

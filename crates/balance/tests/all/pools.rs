@@ -139,7 +139,7 @@ fn a_removed_pool_keeps_its_tunnels() {
     let mut tunnel = running.open("/", &one);
     let changes = running.0.apply(config(&(rest + &site(&[("/", "rest")])))).unwrap();
     let removed = changes.removed[0];
-    assert_eq!((removed.address, removed.tunnels, removed.rate), (one.address, 1, None));
+    assert_eq!((removed.address, removed.tunnels, removed.rate), (one.address.into(), 1, None));
     running.until(&[("gone", "removed", 1), ("rest", "up", 0)]);
     assert_open(&mut tunnel);
     drop(tunnel);

@@ -32,7 +32,11 @@ pub(crate) struct Running(pub(crate) Balancer, Arc<Log>);
 
 impl Running {
     pub(crate) fn start(text: &str) -> Self {
-        let text = format!("listen = \"127.0.0.1:0\"\nshards = 1\n{text}");
+        Self::start_at("\"127.0.0.1:0\"", text)
+    }
+
+    pub(crate) fn start_at(listen: &str, text: &str) -> Self {
+        let text = format!("listen = {listen}\nshards = 1\n{text}");
         let log = Arc::<Log>::default();
         let access: Arc<dyn AccessLog> = log.clone();
         let config = Config::parse(&text, "b.toml").unwrap();

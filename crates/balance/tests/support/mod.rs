@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use throng_balance::shard_over_driver::{BalanceCommand, BalanceStart, Shard};
 use throng_balance::{
-    Backend, BackendReport, Configuration, Launch, OnBound, Settings, Shards, Target,
+    Backend, BackendReport, Configuration, Launch, ListenAt, OnBound, Settings, Shards, Target,
 };
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
@@ -84,7 +84,7 @@ impl Balancer {
         let backends = targets.map(|target| Arc::clone(&target.backend)).collect();
         let (sender, reports) = channel();
         let shards = Shards::start(Launch {
-            listen: vec![("127.0.0.1:0".parse().unwrap(), false)],
+            listen: vec![ListenAt::plain("127.0.0.1:0".parse().unwrap())],
             tls: None,
             handshakes_per_second: 0,
             uses_tls: false,
@@ -173,7 +173,8 @@ impl Peer {
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_write_timeout(Some(TIMEOUT)).unwrap();
-        stream.set_nodelay(true).unwrap();
+        // A Unix socket does not have the option.
+        let _ = stream.set_nodelay(true);
         Self { stream, ahead: Vec::new() }
     }
 

@@ -15,7 +15,7 @@ use throng::server::Bound;
 use throng::{App, Request, Response};
 use throng_balance::{Balancer, Error};
 use throng_config::units::parse_duration;
-use throng_io::HeldListeners;
+use throng_io::{HeldListeners, PeerAddress};
 
 use super::metrics;
 use super::reload::Reloader;
@@ -48,7 +48,7 @@ type AdminAnswer = Result<Response, Response>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Addition {
-    address: SocketAddr,
+    address: PeerAddress,
     #[serde(default = "one")]
     weight: u32,
     #[serde(default)]
@@ -386,7 +386,7 @@ fn to_json(value: &impl Serialize) -> Result<Value, Response> {
         .map_err(|error| refuse(Status::INTERNAL_SERVER_ERROR, &error.to_string()))
 }
 
-fn address(request: &Request<'_>) -> Result<SocketAddr, Response> {
+fn address(request: &Request<'_>) -> Result<PeerAddress, Response> {
     let text = request.param("address").unwrap_or_default();
     text.parse().map_err(|_| {
         let why = format!("{text:?} is not a backend's address: write one like 127.0.0.1:9001");

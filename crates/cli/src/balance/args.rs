@@ -92,7 +92,8 @@ fn bind_from(source: IpAddr, config: &Config) -> std::io::Result<()> {
         SocketAddr::V6(address) if address.ip().is_unicast_link_local() => Some(address.scope_id()),
         _ => None,
     };
-    let mut zones = config.all_backends().filter_map(|backend| zone(backend.address));
+    let addresses = config.all_backends().filter_map(|backend| backend.address.socket_addr());
+    let mut zones = addresses.filter_map(zone);
     zones.try_for_each(|zone| UdpSocket::bind(SocketAddrV6::new(ip, 0, 0, zone)).map(drop))
 }
 

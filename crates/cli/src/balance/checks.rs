@@ -11,7 +11,7 @@ pub(crate) fn checked_settings(config: &Config) -> Settings {
         max_connections: some(config.settings.max_connections),
         shards: some(config.shards),
         tables: config.descriptors,
-        listen: config.listen.clone(),
+        listen: config.listen_addresses().collect(),
         listeners: config.listen.len() as u64,
         tls: config.tls.is_some(),
         shutdown: config.shutdown.delay + config.shutdown.deadline,

@@ -1,6 +1,5 @@
 //! `throng balance ctl`: the admin API for people.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use clap::Subcommand;
 use serde_json::{Value, json};
 use throng_balance::DEFAULT_POOL;
+use throng_io::PeerAddress;
 
 use super::reload::json_in_words;
 use super::sentences::{added_in_words, removed_in_words};
@@ -43,7 +43,7 @@ enum CtlCommand {
     /// Add a backend. It is kept on reloads, until the balancer restarts.
     Add {
         #[arg(value_parser = backend)]
-        address: SocketAddr,
+        address: PeerAddress,
         /// Share of the load, 1 to 1000
         #[arg(long, default_value_t = 1)]
         weight: u32,
@@ -61,13 +61,13 @@ enum CtlCommand {
     /// Change a backend's weight.
     Weight {
         #[arg(value_parser = backend)]
-        address: SocketAddr,
+        address: PeerAddress,
         weight: u32,
     },
     /// Stop sending clients to a backend, and close its tunnels.
     Drain {
         #[arg(value_parser = backend)]
-        address: SocketAddr,
+        address: PeerAddress,
         /// Spread the closes over this time, for example 30s [default: close_rate per second]
         #[arg(long)]
         window: Option<String>,
@@ -75,12 +75,12 @@ enum CtlCommand {
     /// End a drain: the backend gets clients again.
     Undrain {
         #[arg(value_parser = backend)]
-        address: SocketAddr,
+        address: PeerAddress,
     },
     /// Send a backend no more clients, and remove it with its last tunnel.
     Remove {
         #[arg(value_parser = backend)]
-        address: SocketAddr,
+        address: PeerAddress,
         /// Close its tunnels, as drain does [default: as `removed` in the configuration says]
         #[arg(long)]
         drain: bool,
@@ -130,17 +130,24 @@ fn admin(flag: Option<&str>) -> Result<Client, Failure> {
 }
 
 /// A backend's name.
-fn backend(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        "write its address and port as the list has them, for example 127.0.0.1:9001".to_owned()
-    })
+fn backend(text: &str) -> Result<PeerAddress, String> {
+    text.parse()
+        .map_err(|_| "write its address as the list has it, for example 127.0.0.1:9001".to_owned())
+}
+
+/// Encodes an address as one segment of a path (RFC 3986 section 3.3).
+fn in_path(address: &str) -> String {
+    let encode = |byte: u8| match byte {
+        _ if byte.is_ascii_alphanumeric() || b".:-_".contains(&byte) => char::from(byte).into(),
+        _ => format!("%{byte:02X}"),
+    };
+    address.bytes().map(encode).collect()
 }
 
 /// Method, path and body.
 fn request(command: &CtlCommand) -> (&'static str, String, Option<Value>) {
-    let of = |address: &SocketAddr, what: &str| {
-        // RFC 3986 section 3.3: a path has no brackets.
-        let address = address.to_string().replace('[', "%5B").replace(']', "%5D");
+    let of = |address: &PeerAddress, what: &str| {
+        let address = in_path(&address.to_string());
         format!("/backends/{address}{what}")
     };
     match command {
@@ -264,7 +271,7 @@ mod tests {
     fn names_are_sent_only_if_there_are_any() {
         let body = |names: &[&str]| {
             let passthrough = names.iter().map(ToString::to_string).collect();
-            let address = SocketAddr::from(([127, 0, 0, 1], 1));
+            let address = PeerAddress::from(([127, 0, 0, 1], 1));
             request(&CtlCommand::Add { address, weight: 1, send_proxy: false, passthrough })
                 .2
                 .unwrap()

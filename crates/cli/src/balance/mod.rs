@@ -24,7 +24,7 @@ use throng_balance::{
     Balancer, CertificateEvent, Config, Error, MovedTunnels, NamedBackend, Passage, Status,
 };
 use throng_doctor::{Question, Role};
-use throng_io::{HeldListeners, may_pass};
+use throng_io::{HeldListeners, PeerAddress, may_pass};
 
 use crate::admin;
 use crate::attend::{Attended, Ended, FileWork, attend};
@@ -275,12 +275,15 @@ impl Moves for Balancer {
 fn announce(balancer: &Balancer, config: &Config, admin: Option<&Bound>, log: &Log) {
     // Without the table, TLS is only passed through, and HTTP is served beside it.
     let has_table = config.values().is_some_and(|values| values.has_section("tls"));
-    for (place, address) in balancer.addresses().iter().enumerate() {
-        let scheme = if has_table && balancer.has_tls(place) { "https" } else { "http" };
+    for (address, has_tls) in balancer.listening() {
+        let scheme = if has_table && has_tls { "https" } else { "http" };
         let (most, how) = balancer.capacity();
         let how = how.map_or(String::new(), |how| format!(" (up to {most} connections, {how})"));
-        terminal::line(format_args!("throng balances on {scheme}://{address}{how}"));
-        let address = format!("{scheme}://{address}");
+        let address = match address {
+            PeerAddress::Ip(address) => format!("{scheme}://{address}"),
+            PeerAddress::Unix(_) => format!("{address} ({scheme})"),
+        };
+        terminal::line(format_args!("throng balances on {address}{how}"));
         log.started(&events::LISTENING, [("address", address.into())]);
     }
     if let Some(reason) = balancer.tables_refused() {

@@ -1,9 +1,9 @@
 //! Sentences about backends, for the log and for operators.
 
-use std::net::SocketAddr;
+use throng_io::PeerAddress;
 
 /// Returns the sentence for a backend that was added.
-pub(super) fn added_in_words(address: SocketAddr, weight: u32, passthrough: &[String]) -> String {
+pub(super) fn added_in_words(address: PeerAddress, weight: u32, passthrough: &[String]) -> String {
     let names: String = passthrough.iter().map(|name| format!(", passthrough={name}")).collect();
     format!("added {address}, weight {weight}{names}")
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use throng_balance::{Balancer, Metrics, NameRow, Row, Status};
+use throng_io::PeerAddress;
 use throng_load::units::grouped;
 
 use crate::log::{Log, LogEvent, Value, events};
@@ -15,7 +16,7 @@ use crate::terminal;
 const BETWEEN_LIMITS: Duration = Duration::from_secs(10);
 
 pub(super) struct Watch {
-    states: BTreeMap<(String, SocketAddr), &'static str>,
+    states: BTreeMap<(String, PeerAddress), &'static str>,
     /// The last message about each name.
     names: BTreeMap<String, Change>,
     on_terminal: bool,
@@ -171,7 +172,7 @@ impl PartialEq for Change {
 }
 
 /// Returns the identity of a backend.
-fn key(row: &Row) -> (String, SocketAddr) {
+fn key(row: &Row) -> (String, PeerAddress) {
     (row.pool.clone(), row.address)
 }
 

@@ -83,6 +83,7 @@ fn kind(of: &Kind) -> Json {
         }
         Kind::Text(_) | Kind::Secret | Kind::Path => text(),
         Kind::Address | Kind::Host => json!({ "type": "string", "pattern": ":[0-9]+$" }),
+        Kind::Peer => json!({ "type": "string", "pattern": "(:[0-9]+|^unix:/.+)$" }),
         Kind::Listener => json!({ "type": "string", "pattern": "(:[0-9]+|^systemd|^unix:.+)$" }),
         Kind::List(item) => {
             json!({ "anyOf": [{ "type": "array", "items": kind(item) }, { "type": "string" }] })

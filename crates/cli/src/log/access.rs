@@ -2,12 +2,13 @@
 
 use std::fmt;
 #[cfg(feature = "balance")]
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
-#[cfg(feature = "balance")]
 use throng::Handle;
 use throng::server::Subject;
+#[cfg(feature = "balance")]
+use throng_io::PeerAddress;
 
 #[cfg(feature = "tls")]
 use throng::tls::{ClientCertificate, TlsConnection};
@@ -107,7 +108,7 @@ impl AccessLog for Log {
     fn ended(
         &self,
         subject: &throng_balance::Subject,
-        backend: Option<SocketAddr>,
+        backend: Option<PeerAddress>,
         reason: EndReason,
     ) {
         let event = match reason {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::time::SystemTime;
+use throng_io::PeerAddress;
 
 use throng_config::LogLevel;
 use throng_proto::escape::Escaped;
@@ -73,6 +74,12 @@ impl From<std::time::Duration> for Value {
 
 impl From<std::net::SocketAddr> for Value {
     fn from(address: std::net::SocketAddr) -> Self {
+        Self::Text(address.to_string())
+    }
+}
+
+impl From<PeerAddress> for Value {
+    fn from(address: PeerAddress) -> Self {
         Self::Text(address.to_string())
     }
 }

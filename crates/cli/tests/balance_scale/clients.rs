@@ -247,7 +247,7 @@ impl Loop {
     }
 
     fn dial(&mut self, at: usize) {
-        let Ok(conn) = self.driver.connect(self.address, None) else {
+        let Ok(conn) = self.driver.connect(self.address.into(), None) else {
             return self.go_away(at);
         };
         if self.owners.len() <= conn.slot() {

@@ -40,6 +40,7 @@ use self::operation::{Operation, Reference};
 use self::port::Port;
 use crate::listener::Listener;
 use crate::options::Options;
+use crate::peer::PeerAddress;
 use crate::readiness::poller::{ERROR, Interest, Poller, READ, Ready, Signal};
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -258,10 +259,11 @@ impl Poller for IocpPoller {
     }
 
     fn start_connect(
-        peer: SocketAddr,
+        peer: PeerAddress,
         local: Option<SocketAddr>,
         options: &Options,
     ) -> io::Result<IocpSocket> {
+        let peer = peer.socket_addr().ok_or_else(crate::connect::no_unix_sockets)?;
         // ConnectEx requires a bound socket.
         let any = match peer.ip() {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),

@@ -14,6 +14,7 @@ use crate::batch::Batch;
 use crate::clock::Clock;
 use crate::driver::{Closed, Driver, Event, SendOutcome, SocketRecord, Traffic, Waker};
 use crate::id::{ConnId, Slots};
+use crate::peer::PeerAddress;
 use crate::time::Instant;
 
 /// A deadline nearer than this is worth a second reading of the clock, since the turn took time
@@ -186,7 +187,7 @@ impl<P: Poller> Driver for ReadinessDriver<P> {
         self.table.vacate(conn);
     }
 
-    fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
+    fn connect(&mut self, peer: PeerAddress, local: Option<SocketAddr>) -> io::Result<ConnId> {
         self.table.next_id()?;
         let socket = P::start_connect(peer, local, &self.options)?;
         let armed = if P::LEVEL { flag::ARMED_READ | flag::ARMED_WRITE } else { 0 };

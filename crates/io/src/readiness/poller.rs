@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::driver::Traffic;
 use crate::listener::Listener;
 use crate::options::Options;
+use crate::peer::PeerAddress;
 
 // The bits are the same as epoll's, so that its events need no translation.
 
@@ -113,7 +114,7 @@ pub trait Poller: Sized + Send {
     /// Starts a connect, from `local` if given. Registering the socket follows.
     #[inline]
     fn start_connect(
-        peer: SocketAddr,
+        peer: PeerAddress,
         local: Option<SocketAddr>,
         options: &Options,
     ) -> io::Result<Self::Socket> {

@@ -251,7 +251,7 @@ impl<'a> HttpThread<'a> {
         // time to become free.
         let turn = if pool.protocol.plan.keep_alive { index } else { pool.protocol.dials };
         let local = pool.local(turn);
-        match driver.connect(pool.peer, local) {
+        match driver.connect(pool.peer.into(), local) {
             Ok(id) => {
                 if pool.protocol.by_slot.len() <= id.slot() {
                     pool.protocol.by_slot.resize(id.slot() + 1, 0);

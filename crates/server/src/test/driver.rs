@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_io::{
-    Batch, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, SendOutcome, Wake, Waker,
+    Batch, Clock, Closed, ConnId, Driver, Event, Instant, ListenerId, PeerAddress, SendOutcome,
+    Wake, Waker,
 };
 
 /// The two directions of a connection.
@@ -184,7 +185,7 @@ impl Driver for LocalDriver {
         Ok(ConnId::new(0, at as u32, self.slots[at].generation))
     }
 
-    fn connect(&mut self, _: SocketAddr, _: Option<SocketAddr>) -> io::Result<ConnId> {
+    fn connect(&mut self, _: PeerAddress, _: Option<SocketAddr>) -> io::Result<ConnId> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

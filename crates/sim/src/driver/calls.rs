@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use throng_io::{Batch, Clock, Closed, ConnId, Driver, Event, Instant, SendOutcome, Slots, Waker};
+use throng_io::{
+    Batch, Clock, Closed, ConnId, Driver, Event, Instant, PeerAddress, SendOutcome, Slots, Waker,
+};
 
 use super::{Found, SimDriver, SimRecord, Waiting, leave};
 use crate::faults::strikes;
@@ -202,7 +204,7 @@ impl Driver for SimDriver {
         self.vacate_slot(id);
     }
 
-    fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
+    fn connect(&mut self, peer: PeerAddress, local: Option<SocketAddr>) -> io::Result<ConnId> {
         if strikes(&mut self.rng, self.faults.connect_fails) {
             // A local failure or a failure of the peer, equally likely: an engine that connects
             // must distinguish them.
@@ -212,6 +214,9 @@ impl Driver for SimDriver {
         let local = local.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 40_000)));
         let net = SharedNet::clone(&self.net);
         let mut net = net.borrow_mut();
+        let Some(peer) = net.address_of(peer) else {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        };
         let listener = net.listener_at(peer);
         let mut options = net.dial_options(listener);
         if strikes(&mut self.rng, self.faults.cut_dials) {

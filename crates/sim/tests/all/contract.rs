@@ -2,3 +2,8 @@
 //! keeps the same promises as the drivers in production.
 
 throng_testkit::contract_suite!(throng_sim::rig::SimRig);
+
+/// Its connections are of Unix sockets.
+mod unix {
+    throng_testkit::contract_suite!(throng_sim::rig::SimRig<true>);
+}

@@ -23,8 +23,8 @@ use std::sync::Arc;
 
 use throng_io::{
     Batch, ClientTls, Clock, Closed, ConnId, Driver, Event, EventOf, Instant, ListenerId,
-    PassedThrough, SendOutcome, ServerTls, SessionFailure, Slots, TlsFailure, TlsInfo, Traffic,
-    Waker,
+    PassedThrough, PeerAddress, SendOutcome, ServerTls, SessionFailure, Slots, TlsFailure, TlsInfo,
+    Traffic, Waker,
 };
 
 use self::closing::Closing;
@@ -536,7 +536,7 @@ impl<D: Driver> Driver for Tls<D> {
         self.inner.vacate(conn);
     }
 
-    fn connect(&mut self, peer: SocketAddr, local: Option<SocketAddr>) -> io::Result<ConnId> {
+    fn connect(&mut self, peer: PeerAddress, local: Option<SocketAddr>) -> io::Result<ConnId> {
         let id = self.inner.connect(peer, local)?;
         if let Some(client) = &self.client {
             let client = Endpoint::Client(Arc::clone(client));
@@ -547,7 +547,7 @@ impl<D: Driver> Driver for Tls<D> {
 
     fn connect_secured(
         &mut self,
-        peer: SocketAddr,
+        peer: PeerAddress,
         local: Option<SocketAddr>,
         tls: &ClientTls,
         preface: &[u8],

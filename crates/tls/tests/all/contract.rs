@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustls::ClientConnection;
 use throng_io::readiness::poller::Poller;
-use throng_io::{Driver, ListenOptions, ListenerId, Options, ReadinessDriver, listen};
+use throng_io::{Driver, ListenOptions, ListenerId, Options, PeerAddress, ReadinessDriver, listen};
 use throng_sim::SimDriver;
 use throng_sim::rig::SimRig;
 use throng_testkit::contract::tcp::{SystemSocket, TcpRig};
@@ -219,7 +219,7 @@ impl<R: Below, const TLS: u8> Rig for SecuredRig<R, TLS> {
         Some(self.add(raw, (TLS == SECURED).then(|| client(client_config()))))
     }
 
-    fn remote(&mut self) -> (Self::Remote, SocketAddr) {
+    fn remote(&mut self) -> (Self::Remote, PeerAddress) {
         self.below.remote()
     }
 
@@ -228,7 +228,7 @@ impl<R: Below, const TLS: u8> Rig for SecuredRig<R, TLS> {
         Some(self.add(raw, None))
     }
 
-    fn refusing_address(&mut self) -> SocketAddr {
+    fn refusing_address(&mut self) -> PeerAddress {
         self.below.refusing_address()
     }
 

@@ -27,7 +27,8 @@ pub(crate) fn connected(
 }
 
 fn connected_by(rig: &mut Rig, client: &Arc<TlsClient>) -> (ConnId, Result<ConnId, Closed>) {
-    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver(), b"").unwrap();
+    let ours =
+        rig.driver.connect_secured(rig.secured.into(), None, &client.for_driver(), b"").unwrap();
     let (mut accepted, mut is_secured) = (None, false);
     let outcome = rig.until(|seen| match seen {
         Seen::Adopted(id) => {
@@ -99,7 +100,7 @@ fn a_connection_of_ours_shows_its_certificate_to_a_server_that_asks() {
                 ClientSettings { trust, only_tls12, certificate, ..ClientSettings::default() };
             let configs = ClientConfigs::load(settings).unwrap();
             let client = TlsClient::new(&configs, "localhost").unwrap().for_driver();
-            let ours = rig.driver.connect_secured(rig.secured, None, &client, b"").unwrap();
+            let ours = rig.driver.connect_secured(rig.secured.into(), None, &client, b"").unwrap();
             // In TLS 1.3 a client is done before the server has seen its certificate.
             let shown = rig.until(|seen| match seen {
                 Seen::Secured(id, info) if *id != ours => Some(Ok(info.peer_certificates.clone())),
@@ -142,7 +143,8 @@ fn an_alert_behind_data_ends_the_stream_of_a_connection_of_ours_and_does_not_clo
         let mut rig = Rig::new();
         let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
         let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
-        let ours = rig.driver.connect_secured(address, None, &client.for_driver(), b"").unwrap();
+        let ours =
+            rig.driver.connect_secured(address.into(), None, &client.for_driver(), b"").unwrap();
         let mut seen = Vec::new();
         while !matches!(seen.last(), Some(Seen::Closed(..) | Seen::Finished(..))) {
             seen.extend(rig.turn().into_iter().filter(|seen| !matches!(seen, Seen::Secured(..))));
@@ -178,7 +180,8 @@ fn a_server_without_tls_refuses_a_connection_of_ours() {
     let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
     let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b""] {
-        let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver(), b"").unwrap();
+        let ours =
+            rig.driver.connect_secured(rig.plain.into(), None, &client.for_driver(), b"").unwrap();
         let closed = loop {
             let seen = rig.turn();
             for seen in &seen {
@@ -208,7 +211,8 @@ fn c3_a_send_before_connected_leaves_when_it_is() {
     let mut rig = Rig::new();
     let settings = ClientSettings { trust: Trust::Anyone, ..ClientSettings::default() };
     let client = TlsClient::new(&ClientConfigs::load(settings).unwrap(), "localhost").unwrap();
-    let ours = rig.driver.connect_secured(rig.secured, None, &client.for_driver(), b"").unwrap();
+    let ours =
+        rig.driver.connect_secured(rig.secured.into(), None, &client.for_driver(), b"").unwrap();
     assert!(!rig.send(ours, b"early"), "there are no keys yet");
     assert_eq!(rig.driver.unsent(ours), 5);
     let (mut seen, mut heard) = (Vec::new(), false);
@@ -223,7 +227,8 @@ fn c3_a_send_before_connected_leaves_when_it_is() {
     }
     assert_eq!(seen, [Seen::Connected(ours), Seen::Sent(ours, 0)]);
 
-    let ours = rig.driver.connect_secured(rig.plain, None, &client.for_driver(), b"").unwrap();
+    let ours =
+        rig.driver.connect_secured(rig.plain.into(), None, &client.for_driver(), b"").unwrap();
     assert!(!rig.send(ours, b"early"));
     let mut seen = Vec::new();
     while !matches!(seen.last(), Some(Seen::Closed(..))) {

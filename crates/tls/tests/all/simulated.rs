@@ -264,7 +264,7 @@ fn connect(
     for (at, far) in fars.iter().enumerate() {
         let address = SocketAddr::from(([127, 0, 0, 1], port(at)));
         let id = driver
-            .connect_secured(address, None, &client.for_driver(), b"")
+            .connect_secured(address.into(), None, &client.for_driver(), b"")
             .map_err(|error| error.to_string())?;
         ids.insert(port(at), id);
         let mut conn = Conn { connecting: true, ..Conn::default() };

@@ -20,6 +20,7 @@ pub mod world;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use throng_io::PeerAddress;
 use throng_io::driver::{Driver, ListenerId};
 
 /// A driver under test and its environment.
@@ -62,13 +63,13 @@ pub trait Rig: Sized {
     fn dial(&mut self, to: SocketAddr) -> Option<Self::Peer>;
 
     /// Returns a listener for the driver to connect to, and its address.
-    fn remote(&mut self) -> (Self::Remote, SocketAddr);
+    fn remote(&mut self) -> (Self::Remote, PeerAddress);
 
     /// Accepts the next connection of a remote, if there is one.
     fn accept(&mut self, remote: &mut Self::Remote) -> Option<Self::Peer>;
 
     /// Returns an address that refuses connections.
-    fn refusing_address(&mut self) -> SocketAddr;
+    fn refusing_address(&mut self) -> PeerAddress;
 
     /// Makes the peer write as much as fits at once; returns how much.
     fn write(&mut self, peer: &mut Self::Peer, bytes: &[u8]) -> usize;

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use socket2::{Domain, SockRef, Socket, Type};
+use throng_io::PeerAddress;
 use throng_io::driver::ListenerId;
 use throng_io::listen;
 use throng_io::listen::ListenOptions;
@@ -73,14 +74,14 @@ impl<P: Poller<Socket: SystemSocket>, const OWN_TABLE: bool> Rig for TcpRig<P, O
         Some(peer(socket.into()))
     }
 
-    fn remote(&mut self) -> (TcpListener, SocketAddr) {
+    fn remote(&mut self) -> (TcpListener, PeerAddress) {
         let socket = small_socket();
         socket.bind(&loopback().into()).expect("a port");
         socket.listen(1024).expect("a listener");
         socket.set_nonblocking(true).expect("a socket option");
         let listener = TcpListener::from(socket);
         let address = listener.local_addr().expect("an address");
-        (listener, address)
+        (listener, address.into())
     }
 
     fn accept(&mut self, remote: &mut TcpListener) -> Option<TcpStream> {
@@ -91,13 +92,13 @@ impl<P: Poller<Socket: SystemSocket>, const OWN_TABLE: bool> Rig for TcpRig<P, O
         }
     }
 
-    fn refusing_address(&mut self) -> SocketAddr {
+    fn refusing_address(&mut self) -> PeerAddress {
         // Bound and not listening: connections are refused, and no other process takes the port.
         let socket = small_socket();
         socket.bind(&loopback().into()).expect("a port");
         let address = socket.local_addr().expect("an address").as_socket().expect("an IP address");
         self.unused.push(socket);
-        address
+        address.into()
     }
 
     fn write(&mut self, peer: &mut TcpStream, bytes: &[u8]) -> usize {

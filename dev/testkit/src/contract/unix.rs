@@ -1,15 +1,18 @@
-//! The rig for drivers of real sockets whose connections come over Unix sockets. Their own connects
-//! are TCP, and nothing is reset.
+//! The rig for drivers of real sockets whose connections are Unix sockets, in both directions.
+//! Nothing is reset.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use throng_io::driver::ListenerId;
 use throng_io::listener::UnixSocket;
 use throng_io::readiness::poller::Poller;
+use throng_io::{PeerAddress, UnixPath};
 
 use super::tcp::{SOCKET_BUFFER, SystemSocket, TcpRig};
 use super::{PeerRead, Rig};
@@ -20,19 +23,20 @@ pub struct UnixRig<P: Poller> {
     rig: TcpRig<P>,
     paths: HashMap<SocketAddr, PathBuf>,
     listening: Option<SocketAddr>,
+    remotes: usize,
     folder: TempFolder,
 }
 
 impl<P: Poller<Socket: SystemSocket>> Rig for UnixRig<P> {
     type Driver = <TcpRig<P> as Rig>::Driver;
     type Peer = TcpStream;
-    type Remote = TcpListener;
+    type Remote = UnixListener;
 
     const CAPACITY: usize = TcpRig::<P>::CAPACITY;
 
     fn new() -> Self {
         let folder = TempFolder::new("contract");
-        Self { rig: TcpRig::new(), paths: HashMap::new(), listening: None, folder }
+        Self { rig: TcpRig::new(), paths: HashMap::new(), listening: None, remotes: 0, folder }
     }
 
     fn driver(&mut self) -> &mut Self::Driver {
@@ -60,20 +64,33 @@ impl<P: Poller<Socket: SystemSocket>> Rig for UnixRig<P> {
         // Unreceived bytes wait in the sender's buffer.
         socket.set_send_buffer_size(SOCKET_BUFFER).expect("a socket option");
         socket.connect(&SockAddr::unix(&self.paths[&to]).expect("a short path")).ok()?;
-        socket.set_nonblocking(true).expect("a socket option");
-        Some(OwnedFd::from(socket).into())
+        Some(peer(socket))
     }
 
-    fn remote(&mut self) -> (TcpListener, SocketAddr) {
-        self.rig.remote()
+    fn remote(&mut self) -> (UnixListener, PeerAddress) {
+        self.remotes += 1;
+        let path = self.folder.join(format!("remote-{}", self.remotes));
+        let path = UnixPath::new(path.to_str().expect("text")).expect("a short path");
+        let listener = UnixListener::bind(path.as_path()).expect("a folder for sockets");
+        listener.set_nonblocking(true).expect("a socket option");
+        (listener, PeerAddress::Unix(path))
     }
 
-    fn accept(&mut self, remote: &mut TcpListener) -> Option<TcpStream> {
-        self.rig.accept(remote)
+    fn accept(&mut self, remote: &mut UnixListener) -> Option<TcpStream> {
+        match remote.accept() {
+            Ok((stream, _)) => {
+                let socket = Socket::from(OwnedFd::from(stream));
+                socket.set_send_buffer_size(SOCKET_BUFFER).expect("a socket option");
+                Some(peer(socket))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => panic!("cannot accept: {error}"),
+        }
     }
 
-    fn refusing_address(&mut self) -> SocketAddr {
-        self.rig.refusing_address()
+    /// The file exists, and nothing listens.
+    fn refusing_address(&mut self) -> PeerAddress {
+        self.remote().1
     }
 
     fn write(&mut self, peer: &mut TcpStream, bytes: &[u8]) -> usize {
@@ -104,4 +121,9 @@ impl<P: Poller<Socket: SystemSocket>> Rig for UnixRig<P> {
     fn exhaust_descriptors(&mut self, _: bool) -> bool {
         false
     }
+}
+
+fn peer(socket: Socket) -> TcpStream {
+    socket.set_nonblocking(true).expect("a socket option");
+    OwnedFd::from(socket).into()
 }

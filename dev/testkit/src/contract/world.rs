@@ -1,7 +1,9 @@
 //! A rig with the bookkeeping that detects violations of the contract.
 
 use std::collections::HashMap;
+use std::io;
 
+use throng_io::PeerAddress;
 use throng_io::batch::{Batch, Segment};
 use throng_io::driver::{Closed, Driver, Event, ListenerId, SendOutcome};
 use throng_io::id::ConnId;
@@ -319,10 +321,18 @@ impl<R: Rig> World<R> {
     }
 
     /// Connects to a remote.
-    pub fn connect(&mut self, to: std::net::SocketAddr) -> ConnId {
-        let id = self.rig.driver().connect(to, None).expect("a free slot");
+    pub fn connect(&mut self, to: PeerAddress) -> ConnId {
+        self.try_connect(to).expect("a free slot")
+    }
+
+    /// Connects to a remote, which may refuse at once.
+    ///
+    /// # Errors
+    /// The error of the driver.
+    pub fn try_connect(&mut self, to: PeerAddress) -> io::Result<ConnId> {
+        let id = self.rig.driver().connect(to, None)?;
         self.begin(id, true);
-        id
+        Ok(id)
     }
 
     fn begin(&mut self, id: ConnId, connecting: bool) {

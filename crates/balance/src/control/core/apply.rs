@@ -2,10 +2,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use throng_io::Instant;
+use throng_io::{Instant, PeerAddress};
 
 use super::names::Listed;
 use super::{ControlCore, KnownPool};
@@ -95,7 +94,7 @@ impl ControlCore {
     /// Returns for each backend the index of its file: of its pool and address, or else of its
     /// address and TLS alone. So a pool that is renamed, split or merged keeps its backends.
     fn assign(&self, files: &[Listed]) -> Vec<Option<usize>> {
-        let mut places: HashMap<(&str, SocketAddr), usize> = HashMap::new();
+        let mut places: HashMap<(&str, PeerAddress), usize> = HashMap::new();
         for (at, listed) in files.iter().enumerate() {
             places.entry((&listed.pool.name, listed.file.address)).or_insert(at);
         }
@@ -103,7 +102,7 @@ impl ControlCore {
         for entry in &self.entries {
             assigned.push(places.remove(&(&*entry.pool.name, entry.backend.address())));
         }
-        let mut rest: HashMap<SocketAddr, BTreeSet<usize>> = HashMap::new();
+        let mut rest: HashMap<PeerAddress, BTreeSet<usize>> = HashMap::new();
         for ((_, address), at) in places {
             rest.entry(address).or_default().insert(at);
         }
@@ -246,6 +245,7 @@ impl ControlCore {
         let started = &self.started;
         let differ = [
             ("listen", started.listen != config.listen),
+            ("unix_mode", started.unix_mode != config.unix_mode),
             ("shards", started.shards != config.shards),
             ("descriptors", started.descriptors != config.descriptors),
             ("tls", listen_of(started) != listen_of(config)),
@@ -258,6 +258,6 @@ impl ControlCore {
 }
 
 /// Returns the addresses with TLS, if there is TLS.
-fn listen_of(config: &Config) -> Option<&[SocketAddr]> {
+fn listen_of(config: &Config) -> Option<&[PeerAddress]> {
     config.tls.as_ref().map(|tls| tls.listen.as_slice())
 }

@@ -2,11 +2,10 @@
 //! have it.
 
 use std::collections::HashSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use throng_io::Instant;
+use throng_io::{Instant, PeerAddress};
 
 use super::ControlCore;
 use crate::config::{BackendConfig, server_names};
@@ -17,7 +16,7 @@ use crate::registry::{DesiredState, Entry};
 /// A backend as operators and the backend itself have set it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct CarriedBackend {
-    address: SocketAddr,
+    address: PeerAddress,
     /// The name of its pool. An earlier release does not send it.
     #[serde(default = "default_pool")]
     pool: String,
@@ -98,7 +97,7 @@ impl ControlCore {
 
     /// Returns the index of a predecessor's backend: in its pool, or, if that has another name
     /// here, in the only pool with its address.
-    pub(super) fn place_of(&self, pool: &str, address: SocketAddr) -> Option<usize> {
+    pub(super) fn place_of(&self, pool: &str, address: PeerAddress) -> Option<usize> {
         let is_it = |at: &usize| self.entries[*at].backend.address() == address;
         let mut all = (0..self.entries.len()).filter(is_it);
         let only = || Some(all.next()?).filter(|_| all.next().is_none());

@@ -1,7 +1,7 @@
 //! Counters that go on in a successor of the process, so that no counter of `/metrics` falls.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use throng_io::PeerAddress;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,9 +19,9 @@ use crate::status::{Status, TlsStatus};
 pub struct CarriedCounts {
     metrics: Metrics,
     /// Backends of the default pool.
-    backends: Vec<(SocketAddr, CarriedTotals)>,
+    backends: Vec<(PeerAddress, CarriedTotals)>,
     /// Backends of other pools, by the names of these.
-    pools: Vec<(String, SocketAddr, CarriedTotals)>,
+    pools: Vec<(String, PeerAddress, CarriedTotals)>,
     panics: u64,
     limits: Vec<LimitRow>,
     sites: Vec<CarriedSite>,

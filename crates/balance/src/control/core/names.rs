@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use throng_io::Instant;
 
 use super::{ControlCore, KnownPool};
-use crate::config::{BackendConfig, MAX_BACKENDS, NamedBackend};
+use crate::config::{BackendConfig, MAX_BACKENDS, NamedBackend, canonical};
 use crate::registry::PoolRules;
 use crate::settings::Removed;
 use crate::status::{Changes, LastFailure, NameRow};
@@ -65,6 +65,7 @@ impl ControlCore {
         for named in names {
             let addresses = self.found.get(&named.name).map(|found| found.addresses.as_slice());
             for &address in addresses.unwrap_or_default() {
+                let address = address.into();
                 let NamedBackend { name, weight, send_proxy, tls, tls_name, passthrough } =
                     named.clone();
                 if all.len() < MAX_BACKENDS && seen.insert(canonical(address)) {
@@ -131,7 +132,8 @@ impl ControlCore {
         for listed in files {
             let Listed { pool, file: BackendConfig { address, .. }, name: of } = listed;
             // A known address without a backend: an operator removed it.
-            let is_new = of.as_ref() == Some(name) && !before.contains(address);
+            let is_before = address.socket_addr().is_some_and(|it| before.contains(&it));
+            let is_new = of.as_ref() == Some(name) && !is_before;
             let is_known = || {
                 self.position(&pool.name, *address)
                     .is_some_and(|at| self.entries[at].desired.file.is_some())
@@ -163,9 +165,9 @@ impl ControlCore {
 
     /// Sorts addresses, and omits those that cannot lead to a backend.
     fn usable(&self, mut addresses: Vec<SocketAddr>) -> Vec<SocketAddr> {
-        addresses.retain(|&address| self.check_address(address).is_ok());
+        addresses.retain(|&address| self.check_address(address.into()).is_ok());
         addresses.sort_unstable();
-        addresses.dedup_by_key(|address| canonical(*address));
+        addresses.dedup_by_key(|address| canonical((*address).into()));
         addresses
     }
 
@@ -184,11 +186,6 @@ impl ControlCore {
         let mut seen = HashSet::new();
         self.names().filter(|named| seen.insert(&named.name)).map(row).collect()
     }
-}
-
-/// ::ffff:127.0.0.1 is another form of 127.0.0.1.
-fn canonical(address: SocketAddr) -> SocketAddr {
-    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Backends that register themselves.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng_io::Instant;
+use throng_io::{Instant, PeerAddress};
 
 use super::{ControlCore, check_weight};
 use crate::config::BackendConfig;
@@ -16,7 +15,7 @@ impl ControlCore {
     /// Registers a backend. Returns how long it may stay without a heartbeat.
     pub(crate) fn register(
         &mut self,
-        address: SocketAddr,
+        address: PeerAddress,
         weight: u32,
         time_to_live: Option<Duration>,
         now: Instant,
@@ -30,7 +29,7 @@ impl ControlCore {
             return Err(Error::TimeToLive { time });
         }
         check_weight(weight)?;
-        if !register.admits(address.ip()) {
+        if !address.socket_addr().is_some_and(|address| register.admits(address.ip())) {
             let remedy =
                 "no backend may register itself there: name its network in register.networks";
             return Err(Error::Address { address, remedy: remedy.to_owned() });
@@ -63,19 +62,24 @@ impl ControlCore {
     }
 
     /// Records a backend's heartbeat.
-    pub(crate) fn heartbeat(&mut self, address: SocketAddr, now: Instant) -> Result<(), Error> {
+    pub(crate) fn heartbeat(
+        &mut self,
+        address: impl Into<PeerAddress>,
+        now: Instant,
+    ) -> Result<(), Error> {
         self.must_live()?;
         if self.register.is_none() {
             return Err(Error::RegistrationIsOff);
         }
-        let ttl = self.ttl(address)?;
+        let ttl = self.ttl(address.into())?;
         ttl.expires = now.after(ttl.time_to_live);
         Ok(())
     }
 
     /// Ends a backend's registration.
-    pub(crate) fn deregister(&mut self, address: SocketAddr) -> Result<(), Error> {
+    pub(crate) fn deregister(&mut self, address: impl Into<PeerAddress>) -> Result<(), Error> {
         self.must_live()?;
+        let address = address.into();
         self.ttl(address)?;
         let at = self.find(address)?;
         let entry = &mut self.entries[at];
@@ -89,7 +93,7 @@ impl ControlCore {
 
     /// Returns the settings of the backend with that address if it is still offered, although
     /// nothing wants it in the list.
-    fn silent(&self, address: SocketAddr) -> Option<BackendConfig> {
+    fn silent(&self, address: PeerAddress) -> Option<BackendConfig> {
         let entry = self.position(DEFAULT_POOL, address).map(|at| &self.entries[at])?;
         entry.is_offered().then(|| BackendConfig {
             send_proxy: entry.send_proxy,
@@ -100,7 +104,7 @@ impl ControlCore {
         })
     }
 
-    fn ttl(&mut self, address: SocketAddr) -> Result<&mut RegistrationTtl, Error> {
+    fn ttl(&mut self, address: PeerAddress) -> Result<&mut RegistrationTtl, Error> {
         let at = self.position(DEFAULT_POOL, address);
         at.and_then(|at| self.entries[at].desired.ttl.as_mut())
             .ok_or(Error::NotRegistered { address })

@@ -18,6 +18,7 @@ use super::placing::Loads;
 use super::records::{BalanceRecords, ClientRecord, EighthTick};
 use super::rules::BalanceRules;
 use super::time::Time;
+use crate::unix_peer::known;
 
 /// Admits clients: their number, their slots, and each listener's requirements.
 pub(super) struct ClientGate {
@@ -98,6 +99,8 @@ impl ClientGate {
     fn most_of_address(&self, rules: &BalanceRules, address: IpAddr) -> Option<usize> {
         match rules.settings().max_connections_per_address {
             Some(0) => None,
+            // Clients on Unix sockets have no addresses.
+            _ if known(address).is_none() => None,
             Some(most) => Some(most),
             // Clients of this machine, such as a proxy in front, are trusted.
             None if address.to_canonical().is_loopback() => None,

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_engine::random::Random;
-use throng_io::ConnId;
+use throng_io::{ConnId, PeerAddress};
 
 pub(super) use self::choice::Choice;
 use self::waiting::Waiting;
@@ -35,7 +35,7 @@ impl Dispatch {
     pub(super) fn next_source(
         &mut self,
         rules: &BalanceRules,
-        backend: SocketAddr,
+        backend: PeerAddress,
     ) -> Option<SocketAddr> {
         next_source(&rules.settings().sources, &mut self.source, backend)
     }

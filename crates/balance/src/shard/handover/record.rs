@@ -1,10 +1,8 @@
 //! The record of a tunnel that moves: how it leaves the parts of a shard, and enters them.
 
-use std::net::SocketAddr;
-
 use throng_carry::{Carried, CarryError, Content, Encoder, RECORD};
 use throng_engine::AddressKey;
-use throng_io::{Batch, ConnId, Driver, Instant};
+use throng_io::{Batch, ConnId, Driver, Instant, PeerAddress};
 
 use crate::guards::TunnelGuard;
 use crate::shard::BalanceParts;
@@ -17,7 +15,7 @@ pub(super) struct TunnelRecord {
     client: u64,
     upstream: u64,
     /// The backend's address: its identity in every process.
-    backend: SocketAddr,
+    backend: PeerAddress,
     /// The name of its pool, unless it is the default.
     pool: Option<String>,
     /// When it was frozen, in milliseconds of the clock that both processes have.
@@ -113,7 +111,7 @@ impl<R> Moving<R> {
     }
 
     /// Returns the backend's address.
-    pub(super) fn backend(&self) -> SocketAddr {
+    pub(super) fn backend(&self) -> PeerAddress {
         self.tunnel.backend
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throng_carry::{Carried, CarryError, Content, Encoder};
 use throng_http::RequestSummary;
-use throng_io::{Instant, SessionFailure, TlsInfo};
+use throng_io::{Instant, PeerAddress, SessionFailure, TlsInfo};
 use throng_proto::http1::Request;
 
 use super::Origin;
@@ -38,7 +38,7 @@ pub(in crate::shard) struct LogEntry {
     /// Recorded even if it succeeds.
     always: bool,
     status: Option<u16>,
-    backend: Option<SocketAddr>,
+    backend: Option<PeerAddress>,
     attempts: usize,
     bytes_in: u64,
     bytes_out: u64,
@@ -160,7 +160,7 @@ impl LogEntry {
     pub(in crate::shard) fn thaw(
         moved: MovedEntry,
         session: u64,
-        backend: SocketAddr,
+        backend: PeerAddress,
         now: Instant,
     ) -> Self {
         let MovedEntry {
@@ -281,7 +281,7 @@ impl LogEntry {
     }
 
     /// Adds the backend of a tunnel.
-    pub(in crate::shard) fn set_backend(&mut self, backend: Option<SocketAddr>) {
+    pub(in crate::shard) fn set_backend(&mut self, backend: Option<PeerAddress>) {
         self.backend = backend;
     }
 
@@ -291,7 +291,7 @@ impl LogEntry {
     }
 
     /// Returns the backend that it was sent to last.
-    pub(in crate::shard) fn backend(&self) -> Option<SocketAddr> {
+    pub(in crate::shard) fn backend(&self) -> Option<PeerAddress> {
         self.backend
     }
 
@@ -311,7 +311,7 @@ impl LogEntry {
     }
 
     /// Records that the request is sent to a backend.
-    pub(in crate::shard) fn try_backend(&mut self, backend: SocketAddr, now: Instant) {
+    pub(in crate::shard) fn try_backend(&mut self, backend: PeerAddress, now: Instant) {
         if self.attempts == 0 {
             self.queued = now.since(self.began);
         }

@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use throng_io::{ConnId, ServerTls};
 
 use crate::access::Subject;
+use crate::unix_peer::known;
 
 /// The identity of a client, from its socket, its PROXY header and its TLS handshake.
 #[derive(Debug)]
 pub(in crate::shard) struct Origin {
     id: ConnId,
-    /// The other end of its socket.
+    /// The other end of its socket; [`UNIX_PEER`](crate::unix_peer::UNIX_PEER) stands for one
+    /// without an address.
     peer: SocketAddr,
     /// Its address, from the kernel or its PROXY header.
     address: SocketAddr,
@@ -118,8 +120,8 @@ impl Origin {
     pub(in crate::shard) fn subject(&self) -> Subject {
         Subject {
             session: Some(self.id.to_bits()),
-            peer: Some(self.peer),
-            client: Some(self.address.ip().to_canonical()),
+            peer: known(self.peer.ip()).map(|_| self.peer),
+            client: known(self.address.ip().to_canonical()),
         }
     }
 }

@@ -2,12 +2,12 @@
 //! another attempt, at another backend, or to a refusal of the balancer's own.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use throng_engine::HeldInput;
-use throng_io::{Closed, ConnId, Driver, SessionFailure};
+use throng_io::{Closed, ConnId, Driver, PeerAddress, SessionFailure};
 use throng_proto::proxy_protocol;
 
 use crate::access::EndReason;
@@ -23,11 +23,24 @@ use crate::shard::clients::Full;
 use crate::shard::dispatch::Choice;
 use crate::shard::records::{BalanceRecord, EighthTick, Fact, HIGH_WATER, Phase, Upstream};
 use crate::shard::roads::request_head::OwnAnswer;
+use crate::unix_peer::known;
 
 /// Reasons of refusals that name a setting in the log; see [`setting_of`].
 pub(super) const LATE_HEAD: &str = "the request did not come in time";
 pub(super) const BUSY: &str = "the backends are busy with other handshakes: try again";
 const FULL: &str = "the balancer is full: try again";
+
+/// Writes the PROXY header of a client's connection. A Unix socket has no address: the header does
+/// not name a client that came over one, and names a backend on one as 0.0.0.0.
+fn write_proxy_header(client: SocketAddr, backend: PeerAddress, out: &mut Vec<u8>) {
+    match known(client.ip()) {
+        Some(_) => {
+            let backend = backend.socket_addr().unwrap_or((Ipv4Addr::UNSPECIFIED, 0).into());
+            proxy_protocol::encode(client, backend, out);
+        }
+        None => proxy_protocol::encode_local(out),
+    }
+}
 
 /// Returns the settings that a refusal follows from, if there are any.
 fn setting_of(status: u16, reason: &str) -> Option<&'static str> {
@@ -127,7 +140,7 @@ impl BalanceParts {
         // With TLS it comes before the handshake.
         if target.send_proxy && target.tls.is_none() {
             self.actions.write(&mut upstream.http, |out| {
-                proxy_protocol::encode(address, backend.address(), out);
+                write_proxy_header(address, backend.address(), out);
             });
         }
         if exchange.has_replay() {
@@ -159,7 +172,7 @@ impl BalanceParts {
         let Some(tls) = &target.tls else { return driver.connect(address, local) };
         let mut preface = Vec::new();
         if target.send_proxy {
-            proxy_protocol::encode(client, address, &mut preface);
+            write_proxy_header(client, address, &mut preface);
         }
         driver.connect_secured(address, local, &tls.for_driver(), &preface)
     }

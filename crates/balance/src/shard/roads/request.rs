@@ -23,6 +23,7 @@ use crate::shard::records::{
     BalanceRecord, ClientRecord, EighthTick, Exchange, Fact, HIGH_WATER, Origin, Phase, Upstream,
 };
 use crate::shard::roads::request_head::{OwnAnswer, Unserved, begin_exchange, own_answer};
+use crate::unix_peer::known;
 
 /// Clients that make room for one: another shard may take the place that one has left.
 const MAX_EVICTIONS: usize = 4;
@@ -65,8 +66,8 @@ impl BalanceParts {
                 it.refused += 1;
                 it.proxy_errors += 1;
             });
-            let client = Some(address.ip().to_canonical());
-            let subject = Subject { session: None, peer: Some(address), client };
+            let client = known(address.ip().to_canonical());
+            let subject = Subject { session: None, peer: client.map(|_| address), client };
             return self.log.ended(&subject, None, EndReason::UntrustedProxy);
         }
         let admitted = self.enter_or_make_room(driver, address, is_proxy);
@@ -93,7 +94,7 @@ impl BalanceParts {
         }
         let mut origin = Origin::new(id, address, self.clients.tls(listener));
         if !accept_proxy && let Some(tls) = origin.take_tls() {
-            driver.secure_accepted(id, &tls, Some(address), &[]);
+            driver.secure_accepted(id, &tls, known(address.ip()).map(|_| address), &[]);
         }
         let client = ClientRecord::new(origin, accept_proxy, self.time.tick());
         self.meters.count(|it| it.connections += 1);
@@ -243,6 +244,8 @@ impl BalanceParts {
             Ok(proxy_protocol::Decoded::Needs(_)) => {}
             Ok(proxy_protocol::Decoded::Header(header)) => {
                 let source = header.addresses.map(|(source, _)| source);
+                // No client has it: it stands for one on a Unix socket here.
+                let source = source.filter(|source| known(source.ip().to_canonical()).is_some());
                 let len = header.len;
                 if let Some(source) = source {
                     client.origin.set_address(source);
@@ -278,7 +281,8 @@ impl BalanceParts {
         let Some(tls) = client.origin.take_tls() else { return };
         let held = std::mem::take(&mut client.held);
         let address = client.origin.address();
-        if !driver.secure_accepted(id, &tls, Some(address), held.as_slice()) {
+        let address = known(address.ip()).map(|_| address);
+        if !driver.secure_accepted(id, &tls, address, held.as_slice()) {
             self.close(driver, id);
         }
     }

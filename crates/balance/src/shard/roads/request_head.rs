@@ -20,6 +20,7 @@ use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::{Beginning, RequestLog};
 use crate::shard::rules::BalanceRules;
 use crate::site::{Chosen, CountedRequest, RuleNames, Sites, Splitting, Unrouted, Variables};
+use crate::unix_peer::client_address;
 
 const LOOPED: &str = "this request has come through this balancer before: a backend of it, or \
                       of one behind it, leads back to it";
@@ -134,7 +135,7 @@ pub(super) fn begin_exchange(
     }
     let ip = origin.address().ip();
     let is_trusted = rules.trusts(ip);
-    let client = forward::client_address(request, origin.address(), &settings.trusted_proxies);
+    let client = client_address(request, origin.address(), &settings.trusted_proxies);
     let is_secure = match is_trusted {
         true => forward::came_by_https(request),
         false => origin.is_secure(),

@@ -1,9 +1,8 @@
 //! The road of a sweep: timeouts, metrics, and memory that is returned.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use throng_io::{ConnId, Driver, Instant};
+use throng_io::{ConnId, Driver, Instant, PeerAddress};
 
 use crate::access::{EndReason, Subject};
 use crate::report::Failure;
@@ -205,7 +204,7 @@ impl BalanceParts {
         &mut self,
         driver: &D,
         id: ConnId,
-        backend: Option<SocketAddr>,
+        backend: Option<PeerAddress>,
         reason: EndReason,
     ) {
         self.meters.count(|it| match reason {

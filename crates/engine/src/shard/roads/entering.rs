@@ -172,7 +172,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
         local: Option<SocketAddr>,
         data: u32,
     ) -> io::Result<ConnId> {
-        let id = self.driver.connect(peer, local)?;
+        let id = self.driver.connect(peer.into(), local)?;
         self.parts.enter(id, Stage::Connecting, Inbound::Nothing);
         let connections = &mut self.parts.core.conns;
         if let Some(conn) = connections.conn_mut(id) {

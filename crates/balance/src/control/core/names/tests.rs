@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use throng_io::PeerAddress;
+
 use super::*;
 use crate::backend::Backend;
 use crate::config::Config;
@@ -34,7 +36,7 @@ fn answer(core: &mut ControlCore, name: &str, last: &[u8], seconds: u64) {
 
 /// The last number of the address, state and source of each backend.
 fn rows(core: &ControlCore) -> Vec<(u8, &'static str, &'static str)> {
-    let last = |address: SocketAddr| address.to_string()["127.0.0.".len()..][..1].parse().unwrap();
+    let last = |address: PeerAddress| address.to_string()["127.0.0.".len()..][..1].parse().unwrap();
     let rows = core.rows(at(0));
     rows.into_iter().map(|row| (last(row.address), row.state, row.source)).collect()
 }

@@ -24,8 +24,8 @@ fn at(seconds: f64) -> Instant {
     Instant::default().after(Duration::from_secs_f64(seconds))
 }
 
-fn address(port: u16) -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], port))
+fn address(port: u16) -> PeerAddress {
+    ([127, 0, 0, 1], port).into()
 }
 
 /// With backends at these ports and `more` settings, with tables last.

@@ -66,8 +66,8 @@ fn registration_is_refused_with_a_reason() {
     assert!(matches!(off.register(address(2), 1, None, at(0.0)), Err(Error::RegistrationIsOff)));
     assert!(matches!(off.heartbeat(address(2), at(0.0)), Err(Error::RegistrationIsOff)));
     let mut on = core(&[1], TOKEN);
-    on.set_addresses(&[address(8080)]);
-    on.set_admin_address(address(8081));
+    on.set_addresses(&[([127, 0, 0, 1], 8080).into()]);
+    on.set_admin_address(([127, 0, 0, 1], 8081).into());
     for (port, weight, time, expected) in [
         (2, 0, None, "weight is 0: write 1 to 1000; to send a backend nothing"),
         (2, 1001, None, "weight is 1001: write 1 to 1000"),
