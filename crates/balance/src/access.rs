@@ -137,6 +137,9 @@ pub struct Access<'a> {
     pub backend: Option<PeerAddress>,
     /// The number of backends that it was sent to.
     pub attempts: usize,
+    /// The number of requests of its pool that waited for a backend when it came, if it had to wait
+    /// or was refused for that.
+    pub queue_length: Option<u32>,
     /// Bytes of the request's body, or that the client sent into a tunnel.
     pub bytes_in: Option<u64>,
     /// Bytes of the response's body, or that the client was sent from a tunnel.
@@ -145,7 +148,7 @@ pub struct Access<'a> {
     /// the event loop, which reads the clock once, if no request was read, or for a tunnel that is
     /// recorded only because it failed.
     pub duration: Option<Duration>,
-    /// The time from the head of the request until a backend was picked; `None` if it did not wait.
+    /// The time that it has waited for backends; `None` if it did not wait.
     pub queued: Option<Duration>,
     /// The version of TLS of the client's connection, `TLS 1.3`; `None` without TLS.
     pub tls: Option<&'static str>,

@@ -2,13 +2,14 @@
 //! of it.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 use throng_io::PeerAddress;
 
 use serde::{Deserialize, Serialize};
 
 use crate::recent::Recent;
+use crate::wait_line::WaitLine;
 
 /// The value of one unit of weight in [`Backend::share`]: a slow start rises in steps of a
 /// hundredth.
@@ -68,9 +69,16 @@ pub struct Backend {
     share: AtomicU32,
     state: AtomicU8,
     handshakes: AtomicU32,
-    tunnels: AtomicU32,
-    requests: AtomicU32,
+    /// Live tunnels in the upper half, requests under way in the lower one: their sum is limited,
+    /// and a request that becomes a tunnel must not count twice, nor not at all.
+    open: AtomicU64,
+    /// The limit of their sum; 0: none.
+    max_open: AtomicU32,
     upgrades: AtomicU32,
+    /// Whether it serves only while no other of its pool is up.
+    is_backup: AtomicBool,
+    /// Requests that wait for this backend alone.
+    line: WaitLine,
     /// Failed connections since the last successful one.
     refusals: AtomicU32,
     /// Requests on reused connections without an answer in time.
@@ -273,9 +281,11 @@ impl Backend {
             share: (weight * SHARES_PER_WEIGHT).into(),
             state: AtomicU8::new(State::Up as u8),
             handshakes: AtomicU32::new(0),
-            tunnels: AtomicU32::new(0),
-            requests: AtomicU32::new(0),
+            open: AtomicU64::new(0),
+            max_open: AtomicU32::new(0),
             upgrades: AtomicU32::new(0),
+            is_backup: AtomicBool::new(false),
+            line: WaitLine::default(),
             refusals: AtomicU32::new(0),
             silences: AtomicU32::new(0),
             totals: Totals::default(),
@@ -352,13 +362,34 @@ impl Backend {
     /// Live tunnels.
     #[must_use]
     pub fn tunnels(&self) -> u32 {
-        self.tunnels.load(Relaxed)
+        (self.open.load(Relaxed) >> 32) as u32
     }
 
     /// HTTP requests under way, handshakes included.
     #[must_use]
     pub fn requests(&self) -> u32 {
-        self.requests.load(Relaxed)
+        self.open.load(Relaxed) as u32
+    }
+
+    /// Returns the limit of requests under way and live tunnels together; 0: none.
+    #[must_use]
+    pub fn max_connections(&self) -> u32 {
+        self.max_open.load(Relaxed)
+    }
+
+    /// Sets the limit of requests under way and live tunnels together; 0: none. What is open
+    /// beyond a lower limit stays.
+    pub fn set_max_connections(&self, most: u32) {
+        self.max_open.store(most, Relaxed);
+    }
+
+    /// Returns whether it takes one more request or tunnel, and one more handshake of at most `cap`
+    /// (0: no cap).
+    #[must_use]
+    pub fn has_free_permits(&self, cap: u32) -> bool {
+        let most = self.max_connections();
+        (cap == 0 || self.handshakes() < cap)
+            && (most == 0 || open_of(self.open.load(Relaxed)) < u64::from(most))
     }
 
     /// Returns the number that picks for `wanted` compare. Tunnels do not count for requests: most
@@ -408,6 +439,22 @@ impl Backend {
         self.silences.load(Relaxed) / 2
     }
 
+    /// Returns whether it gets clients only while no other backend of its pool is up.
+    #[must_use]
+    pub fn is_backup(&self) -> bool {
+        self.is_backup.load(Relaxed)
+    }
+
+    /// Sets whether it gets clients only while no other backend of its pool is up.
+    pub fn set_backup(&self, is_backup: bool) {
+        self.is_backup.store(is_backup, Relaxed);
+    }
+
+    /// Returns the requests that wait for this backend alone.
+    pub(crate) fn line(&self) -> &WaitLine {
+        &self.line
+    }
+
     /// Begins one of at most `cap` handshakes in progress (0: no cap). Returns false if the cap is
     /// reached.
     #[must_use]
@@ -421,17 +468,25 @@ impl Backend {
         decrement(&self.handshakes);
     }
 
-    /// Counts a request that begins.
-    pub fn begin_request(&self, wanted: Wanted) {
-        self.requests.fetch_add(1, Relaxed);
-        if wanted == Wanted::Tunnel {
+    /// Begins a request if fewer than [`max_connections`](Self::max_connections) requests and
+    /// tunnels are open. Returns false otherwise.
+    #[must_use]
+    pub fn begin_request(&self, wanted: Wanted) -> bool {
+        let most = match self.max_connections() {
+            0 => u64::MAX,
+            most => most.into(),
+        };
+        let more = |open: u64| (open_of(open) < most).then_some(open + REQUEST);
+        let has_begun = self.open.fetch_update(Relaxed, Relaxed, more).is_ok();
+        if has_begun && wanted == Wanted::Tunnel {
             self.upgrades.fetch_add(1, Relaxed);
         }
+        has_begun
     }
 
     /// Counts a request that ended in any way.
     pub fn end_request(&self, wanted: Wanted) {
-        decrement(&self.requests);
+        self.end(REQUEST, |open| open as u32 > 0);
         if wanted == Wanted::Tunnel {
             decrement(&self.upgrades);
         }
@@ -439,18 +494,32 @@ impl Backend {
 
     /// Counts a tunnel that was opened.
     pub fn open_tunnel(&self) {
-        self.tunnels.fetch_add(1, Relaxed);
+        self.open.fetch_add(TUNNEL, Relaxed);
         self.totals.tunnels.fetch_add(1, Relaxed);
     }
 
-    /// Counts a tunnel that comes from the predecessor, which has counted its opening.
+    /// Counts a request for a tunnel as a tunnel from now on. In between it never counts twice.
+    pub fn turn_into_tunnel(&self) {
+        self.open.fetch_add(TUNNEL - REQUEST, Relaxed);
+        decrement(&self.upgrades);
+        self.totals.tunnels.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a tunnel that comes from the predecessor, which has counted its opening. It may be
+    /// beyond the limit.
     pub fn adopt_tunnel(&self) {
-        self.tunnels.fetch_add(1, Relaxed);
+        self.open.fetch_add(TUNNEL, Relaxed);
     }
 
     /// Counts a tunnel that ended.
     pub fn close_tunnel(&self) {
-        decrement(&self.tunnels);
+        self.end(TUNNEL, |open| open >= TUNNEL);
+    }
+
+    fn end(&self, one: u64, is_open: impl Fn(u64) -> bool) {
+        let less = |open: u64| is_open(open).then(|| open - one);
+        let taken = self.open.fetch_update(Relaxed, Relaxed, less);
+        debug_assert!(taken.is_ok(), "given back more often than taken");
     }
 
     /// Records the head of a final response, and how long it took.
@@ -473,6 +542,15 @@ impl Backend {
     pub fn handshake_p99_micros(&self) -> u64 {
         self.handshake_times.lock().map_or(0, |mut times| times.p99_micros(self.began.elapsed()))
     }
+}
+
+/// One request, and one tunnel, in [`Backend::open`].
+const REQUEST: u64 = 1;
+const TUNNEL: u64 = 1 << 32;
+
+/// Returns the requests and tunnels together.
+const fn open_of(open: u64) -> u64 {
+    (open >> 32) + (open & u32::MAX as u64)
 }
 
 /// A count below zero is a bug; in a release build it must not become four billion tunnels.
@@ -503,6 +581,50 @@ mod tests {
         backend.end_handshake();
         assert!(backend.begin_handshake(3));
         assert!(backend.begin_handshake(0), "no cap");
+    }
+
+    #[test]
+    fn requests_and_tunnels_together_never_exceed_the_limit() {
+        let backend = backend();
+        backend.set_max_connections(2);
+        assert!(backend.begin_request(Wanted::Tunnel) && backend.begin_request(Wanted::Request));
+        assert!(!backend.begin_request(Wanted::Request) && !backend.has_free_permits(0));
+        backend.turn_into_tunnel();
+        assert_eq!((backend.requests(), backend.tunnels()), (1, 1));
+        assert_eq!(backend.load(Wanted::Tunnel), 1);
+        assert!(!backend.begin_request(Wanted::Tunnel), "the tunnel has the request's permit");
+        backend.close_tunnel();
+        assert!(backend.has_free_permits(0) && backend.begin_request(Wanted::Tunnel));
+        backend.set_max_connections(1);
+        backend.end_request(Wanted::Request);
+        assert!(!backend.begin_request(Wanted::Request), "the limit was lowered");
+        backend.set_max_connections(0);
+        assert!(backend.begin_request(Wanted::Request));
+        assert_eq!((backend.requests(), backend.tunnels()), (2, 0));
+    }
+
+    #[test]
+    fn threads_that_take_permits_at_once_do_not_exceed_the_limit() {
+        let backend = std::sync::Arc::new(backend());
+        backend.set_max_connections(3);
+        let most = std::sync::Arc::new(AtomicU32::new(0));
+        let work = |_| {
+            let (backend, most) = (backend.clone(), most.clone());
+            std::thread::spawn(move || {
+                for _ in 0..20_000 {
+                    if backend.begin_request(Wanted::Tunnel) {
+                        let open = backend.open.load(Relaxed);
+                        most.fetch_max(open_of(open) as u32, Relaxed);
+                        backend.turn_into_tunnel();
+                        backend.close_tunnel();
+                    }
+                }
+            })
+        };
+        let threads: Vec<_> = (0..4).map(work).collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert!(most.load(Relaxed) <= 3, "{most:?}");
+        assert_eq!((open_of(backend.open.load(Relaxed)), backend.load(Wanted::Tunnel)), (0, 0));
     }
 
     #[test]

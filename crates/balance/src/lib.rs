@@ -34,6 +34,7 @@ mod moves;
 mod moving;
 mod pick;
 mod pool;
+mod queue;
 mod rebalance;
 mod recent;
 mod registry;
@@ -45,6 +46,7 @@ mod site;
 mod slow_start;
 mod status;
 mod unix_peer;
+mod wait_line;
 
 pub use access::{Access, AccessDetail, AccessLog, EndReason, Subject};
 pub use backend::{

@@ -7,10 +7,20 @@ use throng_io::PeerAddress;
 
 use crate::backend::{Backend, State};
 use crate::cookie::CookieKey;
+use crate::queue::{PoolLoad, RetryPermit};
 use crate::settings::{Health, Pick, Removed, Settings, Sticky, Target};
 
 /// The name of the pool of the backends outside of other pools.
 pub const DEFAULT_POOL: &str = "default";
+
+/// The remedy of a name that is not valid, see [`is_label`].
+pub(crate) const LABEL: &str = "write 1 to 64 letters, digits, -, _ and .";
+
+/// Returns whether a text may be the name of a pool, site or limit, which is a label of metrics.
+pub(crate) fn is_label(name: &str) -> bool {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
+    (1..=64).contains(&name.len()) && name.bytes().all(is_plain)
+}
 
 /// The settings of a pool, as in [`Settings`].
 #[derive(Clone, Debug, PartialEq)]
@@ -23,8 +33,17 @@ pub struct PoolSettings {
     pub cookie_key: CookieKey,
     /// The limit of connects and handshakes in progress to one backend.
     pub max_handshakes: u32,
+    /// The limit of requests under way and tunnels of each backend together; 0: none.
+    pub max_connections: u32,
+    /// The limit of requests that wait for a backend; 0: none.
+    pub max_queue: u32,
+    /// The time that they wait.
+    pub queue: Duration,
     /// The number of idle connections that each shard keeps to each backend.
     pub keep_alive: usize,
+    /// The name of the pool that serves while no backend of this one is up. Its own fallback does
+    /// not.
+    pub fallback: Option<Arc<str>>,
     /// The time in which the share of a backend that came up grows to its whole weight.
     pub slow_start: Duration,
     /// Maximum tunnels of a dead, drained or crowded backend that are closed in a second.
@@ -46,7 +65,11 @@ impl Settings {
             sticky: self.sticky.clone(),
             cookie_key: self.cookie_key.clone(),
             max_handshakes: self.max_handshakes,
+            max_connections: self.max_backend_connections,
+            max_queue: self.max_queue,
+            queue: self.timeouts.queue,
             keep_alive: self.keep_alive,
+            fallback: self.fallback.clone(),
             slow_start: self.slow_start,
             close_rate: self.close_rate,
             removed: self.removed,
@@ -62,7 +85,11 @@ impl Settings {
         self.pick = pool.pick;
         self.sticky = pool.sticky;
         self.max_handshakes = pool.max_handshakes;
+        self.max_backend_connections = pool.max_connections;
+        self.max_queue = pool.max_queue;
+        self.timeouts.queue = pool.queue;
         self.keep_alive = pool.keep_alive;
+        self.fallback = pool.fallback;
         self.slow_start = pool.slow_start;
         self.close_rate = pool.close_rate;
         self.removed = pool.removed;
@@ -79,6 +106,8 @@ pub struct Pool {
     /// Its backends, in the order they were configured.
     pub targets: Vec<Target>,
     name: Arc<str>,
+    load: Arc<PoolLoad>,
+    has_backups: bool,
     /// Its index among all pools.
     index: usize,
 }
@@ -87,11 +116,24 @@ impl Pool {
     /// Creates a pool.
     #[must_use]
     pub fn new(name: Arc<str>, settings: PoolSettings, targets: Vec<Target>) -> Self {
-        Self { settings, targets, name, index: 0 }
+        let has_backups = targets.iter().any(|target| target.backend.is_backup());
+        Self { settings, targets, name, load: Arc::default(), has_backups, index: 0 }
+    }
+
+    /// Returns it with the counts of the same pool in other configurations.
+    pub(crate) fn with_load(self, load: Arc<PoolLoad>) -> Self {
+        Self { load, ..self }
+    }
+
+    /// Returns what is counted of it over all shards.
+    pub(crate) fn load(&self) -> &Arc<PoolLoad> {
+        &self.load
     }
 
     /// Creates the pool of a pattern of server names whose connections are passed through.
     fn of_pattern(pattern: &str, settings: PoolSettings, targets: Vec<Target>) -> Self {
+        // Other pools serve requests.
+        let settings = PoolSettings { fallback: None, ..settings };
         // No name in a file has a colon.
         Self::new(format!("passthrough:{pattern}").into(), settings, targets)
     }
@@ -121,12 +163,37 @@ impl Pool {
         self.settings.cookie_key.tag_in(pool, address)
     }
 
-    /// Returns whether there is a backend that is up, and all of them are full.
+    /// Takes the permit of a request to be tried again, if its requests have one left.
+    pub(crate) fn take_retry(&self) -> Option<RetryPermit> {
+        let under_way = self.targets.iter().map(|target| target.backend.requests());
+        let open = under_way.fold(self.load.queued(), u32::saturating_add);
+        RetryPermit::take(&self.load, open)
+    }
+
+    /// Returns whether it has backups.
+    pub(crate) fn has_backups(&self) -> bool {
+        self.has_backups
+    }
+
+    /// Returns whether the backend has free permits for a request.
+    pub(crate) fn has_permits(&self, backend: &Backend) -> bool {
+        backend.has_free_permits(self.settings.max_handshakes)
+    }
+
+    /// Returns whether there is a backend that requests may wait for, and all of them are full: the
+    /// ones that are up, backups only without others, or the removed ones of a pool that has no
+    /// others.
     pub(crate) fn is_full(&self) -> bool {
-        let cap = self.settings.max_handshakes;
-        let backends = self.targets.iter().map(|target| &target.backend);
-        let mut up = backends.filter(|backend| backend.state() == State::Up).peekable();
-        cap > 0 && up.peek().is_some() && up.all(|backend| backend.handshakes() >= cap)
+        let all_of = |is_one: &dyn Fn(&Backend) -> bool| {
+            let backends = self.targets.iter().map(|target| &*target.backend);
+            let mut ones = backends.filter(|backend| is_one(backend)).peekable();
+            ones.peek().is_some().then(|| ones.all(|it| !self.has_permits(it)))
+        };
+        let up = |is_backup| {
+            all_of(&|it: &Backend| it.state() == State::Up && it.is_backup() == is_backup)
+        };
+        let removed = || all_of(&|it: &Backend| it.state() == State::Removed);
+        up(false).or_else(|| up(true)).or_else(removed).unwrap_or(false)
     }
 }
 

@@ -35,6 +35,10 @@ pub(crate) struct Entry {
     pub(crate) tls_name: Option<Arc<str>>,
     /// The server names whose connections are passed through to it.
     pub(crate) passthrough: Arc<[Box<str>]>,
+    /// The limit of its requests and tunnels, if that was set.
+    pub(crate) max_connections: Option<u32>,
+    /// It gets clients only while no other of its pool is up.
+    pub(crate) backup: bool,
     pub(crate) desired: DesiredState,
     pub(crate) tracker: HealthTracker,
     /// The drain, if it is being removed or drained.
@@ -142,6 +146,8 @@ impl Entry {
             tls: None,
             tls_name: None,
             passthrough: Arc::default(),
+            max_connections: None,
+            backup: false,
             desired: DesiredState::default(),
             tracker: HealthTracker::new(),
             drain: None,
@@ -192,8 +198,9 @@ impl Entry {
         tls(self.tls, &self.pool) == tls(file.tls, pool) && self.tls_name == file.tls_name
     }
 
-    /// Sets how connections to it are made, as `file` says.
+    /// Sets how connections to it are made, and how many, as `file` says.
     pub(crate) fn connect_as(&mut self, file: &BackendConfig) {
+        (self.max_connections, self.backup) = (file.max_connections, file.backup);
         (self.send_proxy, self.tls) = (file.send_proxy, file.tls);
         self.tls_name.clone_from(&file.tls_name);
         self.passthrough.clone_from(&file.passthrough);

@@ -166,7 +166,7 @@ pub struct Metrics {
     pub tunnels: u64,
     /// Idle connections to backends.
     pub idle_backends: u64,
-    /// Clients that wait for a permit for their handshake.
+    /// Clients whose request waits for a backend.
     pub queued: u64,
     /// Client connections ever accepted.
     pub accepted: u64,
@@ -215,8 +215,15 @@ pub struct Metrics {
     pub tunnels_taken_over: u64,
     /// Total connections to pass through by their server name.
     pub passed_through: u64,
+    /// Requests answered with 503 because `max_queue` others waited, and connections to pass
+    /// through that were closed for it.
+    pub queue_full: u64,
+    /// Requests and such connections that have waited for `timeouts.queue`.
+    pub queue_late: u64,
     /// Requests retried on another backend, or another connection.
     pub retries: u64,
+    /// Requests that were not retried, since too many of their pool were.
+    pub retries_refused: u64,
     /// Requests that the balancer answered itself with 4xx.
     pub client_errors: u64,
     /// Requests that the balancer answered itself with 5xx, and connections to pass through that no
@@ -282,7 +289,10 @@ impl std::ops::AddAssign for Metrics {
             tunnels_opened,
             tunnels_taken_over,
             passed_through,
+            queue_full,
+            queue_late,
             retries,
+            retries_refused,
             client_errors,
             backend_errors,
             own_failures,
@@ -318,7 +328,10 @@ impl std::ops::AddAssign for Metrics {
         self.tunnels_opened += tunnels_opened;
         self.tunnels_taken_over += tunnels_taken_over;
         self.passed_through += passed_through;
+        self.queue_full += queue_full;
+        self.queue_late += queue_late;
         self.retries += retries;
+        self.retries_refused += retries_refused;
         self.client_errors += client_errors;
         self.backend_errors += backend_errors;
         self.own_failures += own_failures;

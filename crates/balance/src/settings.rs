@@ -89,11 +89,21 @@ pub struct Settings {
     /// The limit of connects and handshakes in progress to one backend, over all shards; more wait,
     /// see [`Timeouts::queue`]. 0: no limit. Default 128.
     pub max_handshakes: u32,
+    /// The limit of requests under way and tunnels of each backend together, over all shards, for
+    /// backends without a limit of their own; more requests wait. 0 (default): no limit. Idle
+    /// connections do not count. In a file it is `max_connections` of a `[[pool]]`.
+    pub max_backend_connections: u32,
+    /// The limit of requests that wait for the backends of a pool, over all shards; 503 beyond it.
+    /// 0 (default): no limit.
+    pub max_queue: u32,
     /// The number of other backends that a request is tried on, if no byte of it has been answered.
     /// Default 2.
     pub retries: u8,
     /// The number of idle connections that each shard keeps to each backend. Default 32.
     pub keep_alive: usize,
+    /// The name of the pool that serves requests while no backend of the pool `default` is up, see
+    /// [`PoolSettings::fallback`](crate::PoolSettings::fallback). Default: none.
+    pub fallback: Option<Arc<str>>,
     /// The limit of client connections at a time, over all shards. 0 (default): as many as the
     /// descriptor limit allows. At the limit, a client of the same shard makes room that is between
     /// two requests, that has not sent a whole one, or that ended its stream 5 s ago, in this
@@ -316,7 +326,8 @@ pub struct Timeouts {
     pub half_closed: Duration,
     /// From our Close frame to the client's. Default 5 s.
     pub close: Duration,
-    /// For a permit among [`Settings::max_handshakes`]. 503 after it. Default 10 s.
+    /// For a backend below [`Settings::max_handshakes`] and its limit of connections. 503 after it.
+    /// Default 10 s.
     pub queue: Duration,
 }
 

@@ -108,6 +108,10 @@ pub struct Row {
     pub requests: u32,
     /// Connects and handshakes under way.
     pub handshakes: u32,
+    /// The limit of `tunnels` and `requests` together; 0: none.
+    pub max_connections: u32,
+    /// Whether it gets clients only while no other of its pool is up.
+    pub backup: bool,
     /// Counters since it was added.
     pub totals: RowTotals,
     /// The 99th percentile of its handshakes of the last 30 to 60 seconds, in milliseconds; 0 if
@@ -207,7 +211,8 @@ pub struct Changes {
     /// Backends with a new weight.
     pub reweighted: Vec<PeerAddress>,
     /// Backends to which new connections are made in another way: with or without a PROXY header
-    /// or TLS, with another name in TLS, or passed through for other names.
+    /// or TLS, with another name in TLS, passed through for other names, with another limit, or as
+    /// a backup or not.
     pub modified: Vec<PeerAddress>,
     /// Whether a setting changed.
     pub settings: bool,

@@ -15,7 +15,7 @@ use super::{BackendConfig, ClientSide, Config, NamedBackend, PoolConfig, keys};
 use crate::backend::MAX_WEIGHT;
 use crate::limit::{MAX_LIMITS, MAX_MEMORY};
 use crate::machine::Machine;
-use crate::pool::DEFAULT_POOL;
+use crate::pool::{DEFAULT_POOL, LABEL, is_label};
 use crate::settings::{Check, CheckKind, SameSite, Settings, Sticky, Timeouts, reaches};
 use crate::site::SiteMistake;
 use crate::site::{RouteAction, SplitBy};
@@ -304,6 +304,10 @@ fn pools(config: &Config, mistakes: &mut Mistakes) {
         format_args!("a list of {all} backends"),
         remedy,
     );
+    if let Some(fallback) = &config.settings.fallback {
+        // From a table of the name `default`.
+        check_fallback(config, DEFAULT_POOL, fallback, "fallback".to_owned(), mistakes);
+    }
     let mut names = HashSet::new();
     for pool in &config.pools {
         let prefix = format!("pools[{}].", pool.place);
@@ -318,13 +322,14 @@ fn pools(config: &Config, mistakes: &mut Mistakes) {
             value,
             "another pool has it: write one of its own",
         );
-        let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
-        let is_name = (1..=64).contains(&pool.name.len()) && pool.name.bytes().all(is_plain);
-        let remedy = "write 1 to 64 letters, digits, -, _ and .";
-        mistakes.must(is_name, &key, value, remedy);
+        mistakes.must(is_label(&pool.name), &key, value, LABEL);
         let has_some = !pool.backends.is_empty() || !pool.names.is_empty();
         let remedy = "write for example backends = [\"127.0.0.1:9001\"]";
         mistakes.must(has_some, format!("{prefix}backends"), "empty", remedy);
+        if let Some(fallback) = &pool.settings.fallback {
+            let key = format!("{prefix}fallback");
+            check_fallback(config, &pool.name, fallback, key, mistakes);
+        }
         sticky(&prefix, &pool.settings.sticky, mistakes);
         prefixed_cookie(config, &prefix, &pool.settings.sticky, mistakes);
         if let Some(check) = &pool.settings.health.check {
@@ -333,6 +338,20 @@ fn pools(config: &Config, mistakes: &mut Mistakes) {
         let name = pool.tls.as_ref().and_then(|tls| tls.name.as_deref());
         server_name(mistakes, format!("{prefix}tls.name"), name);
     }
+}
+
+/// Checks the pool that serves while no backend of the pool `of` is up.
+fn check_fallback(config: &Config, of: &str, name: &str, key: String, mistakes: &mut Mistakes) {
+    let others = config.pools.iter().map(|pool| &*pool.name);
+    let default = config.has_default_pool().then_some(DEFAULT_POOL);
+    let known: Vec<_> = default.into_iter().chain(others).filter(|other| *other != of).collect();
+    let remedy = match known.is_empty() {
+        true => "the file has no other pool: drop it, or add a [[pool]]".to_owned(),
+        false => {
+            format!("write the name of another pool: {}", known[..known.len().min(20)].join(", "))
+        }
+    };
+    mistakes.must(known.contains(&name), key, format_args!("{name:?}"), remedy);
 }
 
 /// Checks the name in the certificate of a backend.

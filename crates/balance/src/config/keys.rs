@@ -39,7 +39,7 @@ static POOL_BACKENDS: Records = Records {
 const BACKEND: &str = "an address such as \"127.0.0.1:9001\", or { address = \
                        \"127.0.0.1:9001\", weight = 2 }";
 
-const COMMON: [Key; 5] = [
+const COMMON: [Key; 7] = [
     Key::new("address", Kind::Peer, "", "IP address or name, and port; or unix:PATH, a socket"),
     Key::new("weight", Kind::count(1, MAX_WEIGHT as u64), "1", "share of the load"),
     Key::new("send_proxy", Kind::Switch, "false", "begin connections with a PROXY v2 header"),
@@ -50,9 +50,16 @@ const COMMON: [Key; 5] = [
         "secure connections with TLS; auto = if [backend_tls] is set",
     ),
     Key::new("tls_name", SERVER_NAME, "", "name in its certificate, before backend_tls.name"),
+    Key::new(
+        "max_connections",
+        Kind::Or("auto", &Kind::COUNT),
+        "auto",
+        "its requests and tunnels at a time; 0 = no limit; auto = max_connections of its pool",
+    ),
+    Key::new("backup", Kind::Switch, "false", "it serves only while no other of its pool is up"),
 ];
 
-static BACKEND_KEYS: [Key; 6] = joined_keys(&[
+static BACKEND_KEYS: [Key; 8] = joined_keys(&[
     &COMMON,
     &[Key::new(
         "passthrough",
@@ -80,7 +87,12 @@ const OF_POOLS: &[&[Key]] = &[
     Key::new("name", Kind::Text("a name such as \"chat\""), "",
         "name; default = the pool of backends outside of pools"),
     Key::new("backends", Kind::Records(&POOL_BACKENDS), "", "a backend, as in backends"),
-    PICK, STICKY_BY, MAX_HANDSHAKES, KEEP_ALIVE, SLOW_START, CLOSE_RATE, REMOVED, CONNECT,
+    Key::new("fallback", Kind::Text("the name of a pool such as \"default\""), "",
+        "pool that serves while no backend of this one is up, backups included"),
+    Key::new("max_connections", Kind::COUNT, "0",
+        "requests and tunnels of each backend at a time; 0 = no limit; more wait"),
+    PICK, STICKY_BY, MAX_HANDSHAKES, MAX_QUEUE, KEEP_ALIVE, SLOW_START, CLOSE_RATE, REMOVED,
+    CONNECT, QUEUE,
     ],
     &HEALTH,
     &[
@@ -128,6 +140,14 @@ const MAX_HANDSHAKES: Key =
     Key::new("max_handshakes", Kind::COUNT, "128",
         "connects and handshakes under way to one backend; 0 = no limit");
 #[rustfmt::skip]
+const MAX_QUEUE: Key =
+    Key::new("max_queue", Kind::COUNT, "0",
+        "requests that wait for the backends of a pool; more get 503; 0 = no limit");
+#[rustfmt::skip]
+const QUEUE: Key =
+    Key::new("timeouts.queue", TIMEOUT, "10s",
+        "wait for a backend below max_handshakes and its max_connections; 503");
+#[rustfmt::skip]
 const KEEP_ALIVE: Key =
     Key::new("keep_alive", Kind::COUNT, "32",
         "idle connections that each event loop keeps to each backend");
@@ -157,8 +177,8 @@ const HEALTH: [Key; 11] = [
     Key::new("health.within", TIMEOUT, "10s", "time in which health.failures count"),
     Key::new("health.down_for", TIMEOUT, "10s",
         "time that a backend stays down without active checks"),
-    Key::new("health.check.kind", Kind::Word(&["tcp", "http", "websocket"]), "",
-        "active check: tcp, http or websocket; if not set, none"),
+    Key::new("health.check.kind", Kind::Word(&["none", "tcp", "http", "websocket"]), "",
+        "active check: tcp, http or websocket; none = no check, for a pool in a file with checks"),
     Key::new("health.check.path", Kind::Text("a path such as \"/healthz\""), "",
         "path that checks of kind http and websocket ask for; if not set, /"),
     Key::new("health.check.host", Kind::Text("a host such as \"app.example.com\""), "",
@@ -199,15 +219,18 @@ const LISTS: &[&[Key]] = &[
     Key::new("backends", Kind::Records(&BACKENDS), "",
         "a backend")
         .details("ADDRESS:PORT, and after commas: weight=N, 1 to 1000, its share of the load; \
-                  send_proxy, to send it the client's address in a PROXY v2 header; tls, to \
+                  max_connections=N, its requests and tunnels at a time; backup, to serve \
+                  only while no other is up; send_proxy, to send it the client's address in a \
+                  PROXY v2 header; tls, to \
                   connect with TLS; tls_name=NAME; passthrough=NAME, to give it the TLS of clients \
                   that ask for NAME (SNI) as it is; several with ; or [[backends]] tables")
         .flag("--backend", "BACKEND"),
     Key::new("pools", Kind::Records(&POOLS), "",
         "a pool of backends besides the pool default, which has backends")
-        .details("[[pool]] tables with name and backends; pick, sticky, max_handshakes, \
-                  keep_alive, slow_start, close_rate, removed, timeouts.connect, health and \
-                  health.check are the ones of the whole file if it omits them; tls has the keys \
+        .details("[[pool]] tables with name and backends; pick, sticky, max_handshakes, max_queue, \
+                  keep_alive, slow_start, close_rate, removed, timeouts.connect, timeouts.queue, \
+                  health and health.check are the ones of the whole file if it omits them; tls has \
+                  the keys \
                   of backend_tls"),
     Key::new("sites", Kind::Records(&SITES), "",
         "a site: what happens to requests for its hosts, by routes among their paths")
@@ -261,6 +284,7 @@ const LISTS: &[&[Key]] = &[
     Key::new("accept_proxy", Kind::Switch, "false",
         "connections begin with a PROXY header (v1 or v2), and only trusted_proxies may connect"),
     MAX_HANDSHAKES,
+    MAX_QUEUE,
     Key::new("retries", Kind::count(0, 255), "2",
         "other backends that an unanswered request is tried on"),
     KEEP_ALIVE,
@@ -307,7 +331,7 @@ const LISTS: &[&[Key]] = &[
     Key::new("timeouts.half_closed", TIMEOUT, "60s",
         "for a tunnel of which one side has ended its stream"),
     Key::new("timeouts.close", TIMEOUT, "5s", "wait for the client's Close frame"),
-    Key::new("timeouts.queue", TIMEOUT, "10s", "wait for a place among max_handshakes; 503"),
+    QUEUE,
     ],
     &HEALTH,
     &[
@@ -354,11 +378,15 @@ fn backend(text: &str) -> Result<Fields, String> {
             Some(("tls", value)) => ("tls", value.to_owned()),
             Some(("tls_name", name)) => ("tls_name", name.to_owned()),
             None if part == "send_proxy" => ("send_proxy", "true".to_owned()),
+            None if part == "backup" => ("backup", "true".to_owned()),
+            Some(("backup", value)) => ("backup", value.to_owned()),
             Some(("send_proxy", value)) => ("send_proxy", value.to_owned()),
             Some(("weight", weight)) => ("weight", weight.to_owned()),
+            Some(("max_connections", most)) => ("max_connections", most.to_owned()),
             _ => {
-                return Err("after the address come weight=N, send_proxy, tls, tls_name=NAME and \
-                            passthrough=NAME, for example 127.0.0.1:9001,weight=2; give \
+                return Err("after the address come weight=N, max_connections=N, backup, \
+                            send_proxy, tls, tls_name=NAME and passthrough=NAME, for \
+                            example 127.0.0.1:9001,weight=2; give \
                             --backend once for each backend, and in the environment write ; \
                             between two"
                     .to_owned());

@@ -8,6 +8,7 @@ mod read;
 mod sites;
 mod sources;
 mod tls;
+mod warn;
 mod words;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -152,6 +153,11 @@ pub struct BackendConfig {
     /// `*.` and a domain for its subdomains of one more label, or `*` for all other names and
     /// clients without one. Default: none, and it serves requests.
     pub passthrough: Arc<[Box<str>]>,
+    /// Its requests under way and tunnels together, at most; 0: no limit. Default: as its pool
+    /// says.
+    pub max_connections: Option<u32>,
+    /// Whether it gets clients only while no other backend of its pool is up. Default false.
+    pub backup: bool,
 }
 
 /// Converts server names to the form in which they are compared.
@@ -163,9 +169,16 @@ impl BackendConfig {
     /// Creates a backend of weight 1, without a PROXY header.
     #[must_use]
     pub fn new(address: impl Into<PeerAddress>) -> Self {
-        let (tls, tls_name, passthrough) = (None, None, Arc::default());
-        let address = address.into();
-        Self { address, weight: 1, send_proxy: false, tls, tls_name, passthrough }
+        Self {
+            address: address.into(),
+            weight: 1,
+            send_proxy: false,
+            tls: None,
+            tls_name: None,
+            passthrough: Arc::default(),
+            max_connections: None,
+            backup: false,
+        }
     }
 }
 
@@ -185,6 +198,11 @@ pub struct NamedBackend {
     pub tls_name: Option<Arc<str>>,
     /// Server names whose connections are passed through, as [`BackendConfig::passthrough`] says.
     pub passthrough: Arc<[Box<str>]>,
+    /// Requests under way and tunnels of each of its addresses, as
+    /// [`BackendConfig::max_connections`] says.
+    pub max_connections: Option<u32>,
+    /// Whether its addresses get clients only while no others of the pool are up.
+    pub backup: bool,
 }
 
 /// A configured pool of backends: a table `[[pool]]`. Values that it omits are the ones of the
@@ -328,6 +346,7 @@ impl Config {
                 "limit {name} counts nothing: write its name into limits of a site or route"
             ));
         }
+        warn::warnings(&config).into_iter().for_each(|warning| draft.warn(warning));
         config.warnings = draft.take_warnings();
         config.values = Some(Arc::new(draft.finish()?));
         Ok(config)
@@ -446,7 +465,7 @@ impl Config {
         if self.sites.is_empty() {
             return Ok(None);
         }
-        let has_backends = self.names_default() || self.register.is_some();
+        let has_backends = self.has_default_pool();
         let others = self.pools.iter().map(|pool| Arc::clone(&pool.name));
         let default = has_backends.then(|| DEFAULT_POOL.into());
         let pools: Vec<_> = default.into_iter().chain(others).collect();
@@ -470,6 +489,11 @@ impl Config {
     /// Returns whether it names the backends.
     pub(crate) fn names_backends(&self) -> bool {
         self.names_default() || !self.pools.is_empty()
+    }
+
+    /// Returns whether the default pool has backends, or may get some.
+    fn has_default_pool(&self) -> bool {
+        self.names_default() || self.register.is_some()
     }
 
     /// Returns whether it names the backends of the default pool.

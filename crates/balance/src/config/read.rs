@@ -81,6 +81,7 @@ fn backends(record: &Record<'_>) -> (Vec<BackendConfig>, Vec<NamedBackend>, Vec<
     let is_default = record.key().is_empty();
     for (at, record) in record.records("backends").into_iter().enumerate() {
         let (weight, send_proxy) = (record.get("weight"), record.get("send_proxy"));
+        let (max_connections, backup) = (record.get("max_connections"), record.get("backup"));
         let tls = record.get("tls");
         let tls_name = record.get::<Option<String>>("tls_name").map(Arc::from);
         let passthrough = if is_default { record.get("passthrough") } else { Vec::new() };
@@ -95,6 +96,8 @@ fn backends(record: &Record<'_>) -> (Vec<BackendConfig>, Vec<NamedBackend>, Vec<
                     tls,
                     tls_name,
                     passthrough,
+                    max_connections,
+                    backup,
                 });
                 places.push(at);
             }
@@ -105,6 +108,8 @@ fn backends(record: &Record<'_>) -> (Vec<BackendConfig>, Vec<NamedBackend>, Vec<
                 tls,
                 tls_name,
                 passthrough,
+                max_connections,
+                backup,
             }),
         }
     }
@@ -120,7 +125,12 @@ fn pool(own: &Record<'_>, top: &Record<'_>, place: usize, config: &Config) -> Po
         sticky: record.parse("sticky").unwrap_or_default(),
         cookie_key: config.settings.cookie_key.clone(),
         max_handshakes: record.get("max_handshakes"),
+        // Of the whole file it is the limit of clients.
+        max_connections: own.get("max_connections"),
+        max_queue: record.get("max_queue"),
+        queue: record.get("timeouts.queue"),
         keep_alive: record.get("keep_alive"),
+        fallback: own.get::<Option<String>>("fallback").map(Arc::from),
         slow_start: record.get("slow_start"),
         close_rate: record.get("close_rate"),
         removed: record.parse("removed").unwrap_or_default(),
@@ -178,8 +188,11 @@ fn settings(draft: &Draft) -> Settings {
         accept_proxy: draft.get("accept_proxy"),
         timeouts: timeouts(draft),
         max_handshakes: draft.get("max_handshakes"),
+        max_backend_connections: 0,
+        max_queue: draft.get("max_queue"),
         retries: draft.get("retries"),
         keep_alive: draft.get("keep_alive"),
+        fallback: None,
         max_connections: draft.get("max_connections"),
         max_connections_per_address: draft.get("max_connections_per_address"),
         max_tls_memory: draft.get("max_tls_memory"),
@@ -230,6 +243,7 @@ fn check(record: &Record<'_>) -> Option<Check> {
     let path =
         || record.get::<Option<String>>("health.check.path").unwrap_or_else(|| "/".to_owned());
     let kind = match record.get::<String>("health.check.kind").as_str() {
+        "none" => return None,
         "tcp" => CheckKind::Tcp,
         "http" => CheckKind::Http(path()),
         "websocket" => CheckKind::WebSocket(path()),

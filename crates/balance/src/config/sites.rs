@@ -384,6 +384,19 @@ mod tests {
                 "b.toml:5:15: sites[1].hosts[1] is \"A\": sites[0] has it already",
             ),
             (
+                "[[site]]\nhosts = \"a\"\nname = \"a b\"\n",
+                "b.toml:4:8: sites[0].name is \"a b\": write 1 to 64 letters, digits, -, _ and .",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\n[[site.route]]\nheader = { X-A = \"a*b\" }\n",
+                "sites[0].routes[0].header is X-A = \"a*b\": a * is only at the end, for values \
+                 that begin with the text before it: write \"a*\"",
+            ),
+            (
+                "[[site]]\nhosts = \"a\"\n[[site.route]]\ncookie.c = \"**\"\n",
+                "sites[0].routes[0].cookie is c = \"**\": a * is only at the end",
+            ),
+            (
                 "[[site]]\nhosts = \"a\"\npool = \"b\"\n",
                 "b.toml:4:8: sites[0].pool is \"b\": no pool has this name: write one of \
                  default",

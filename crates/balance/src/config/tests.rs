@@ -216,7 +216,7 @@ fn every_mistake_is_reported_with_location_key_value_and_remedy() {
         ),
         (
             "[health.check]\nkind = \"icmp\"",
-            "b.toml:3:8: health.check.kind is \"icmp\": write \"tcp\", \"http\" or \"websocket\"",
+            "b.toml:3:8: health.check.kind is \"icmp\": did you mean tcp?",
         ),
         (
             "[health.check]\nkind = \"tcp\"\npath = \"/\"",
@@ -386,6 +386,7 @@ fn every_key_sets_its_setting() {
         request_ids = true
         accept_proxy = true
         max_handshakes = 7
+        max_queue = 11
         retries = 1
         keep_alive = 9
         max_connections = 1_000
@@ -406,6 +407,8 @@ fn every_key_sets_its_setting() {
         address = "127.0.0.1:9001"
         weight = 3
         send_proxy = true
+        max_connections = 5
+        backup = true
         [[backends]]
         address = "127.0.0.1:9002"
         [timeouts]
@@ -454,6 +457,8 @@ fn every_key_sets_its_setting() {
         tls: None,
         tls_name: None,
         passthrough: Arc::default(),
+        max_connections: Some(5),
+        backup: true,
     };
     assert_eq!(
         config.backends,
@@ -491,8 +496,11 @@ fn every_key_sets_its_setting() {
             queue: seconds(9),
         },
         max_handshakes: 7,
+        max_backend_connections: 0,
+        max_queue: 11,
         retries: 1,
         keep_alive: 9,
+        fallback: None,
         max_connections: 1000,
         max_connections_per_address: Some(100),
         max_tls_memory: 64 << 20,
@@ -698,6 +706,16 @@ fn a_pool_called_default_is_the_pool_outside_of_pools() {
         errors.contains("b.toml:3:8: pools[0].name is \"default\": that is the pool"),
         "{errors}"
     );
+}
+
+#[test]
+fn a_pool_may_have_no_check_in_a_file_with_one() {
+    let text = "[health.check]\nkind = \"http\"\n[[pool]]\nname = \"a\"\n\
+                backends = [\"127.0.0.1:9001\"]\nhealth.check.kind = \"none\"\n\
+                [[pool]]\nname = \"b\"\nbackends = [\"127.0.0.1:9002\"]\n";
+    let config = Config::parse(text, "b.toml").unwrap();
+    let checks = config.pools.iter().map(|pool| pool.settings.health.check.is_some());
+    assert_eq!(checks.collect::<Vec<_>>(), [false, true]);
 }
 
 #[test]

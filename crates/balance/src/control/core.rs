@@ -28,6 +28,7 @@ use crate::config::{
 use crate::configuration::{Configuration, drawn_loop_id};
 use crate::limit::{LimitConfig, LimitRow, RateLimits};
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
+use crate::queue::PoolLoad;
 use crate::registry::{DesiredState, Drain, Entry, PoolRules};
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Removed, Settings, Target};
@@ -54,6 +55,7 @@ pub(crate) enum ControlCommand {
 #[derive(Debug)]
 struct KnownPool {
     rules: Arc<PoolRules>,
+    load: Arc<PoolLoad>,
     /// The backends of the last list in the file, including backends that operators have removed
     /// since.
     listed: Vec<BackendConfig>,
@@ -218,9 +220,10 @@ impl ControlCore {
         for entry in self.entries.iter().filter(|entry| !entry.is_removed) {
             targets.entry(&entry.pool.name).or_default().push(self.target(entry));
         }
-        let mut pools = self.pools.iter().map(|KnownPool { rules, .. }| {
+        let mut pools = self.pools.iter().map(|KnownPool { rules, load, .. }| {
             let targets = targets.remove(&*rules.name).unwrap_or_default();
-            Pool::new(Arc::clone(&rules.name), rules.settings.clone(), targets)
+            let pool = Pool::new(Arc::clone(&rules.name), rules.settings.clone(), targets);
+            pool.with_load(Arc::clone(load))
         });
         let default = pools.next()?;
         let pools = Pools::new(default, pools.collect());
@@ -247,6 +250,9 @@ impl ControlCore {
 
     fn target(&self, entry: &Entry) -> Target {
         let address = entry.backend.address();
+        let most = entry.max_connections.unwrap_or(entry.pool.settings.max_connections);
+        entry.backend.set_max_connections(most);
+        entry.backend.set_backup(entry.backup);
         let is_passthrough = !entry.passthrough.is_empty();
         let is_secured = !is_passthrough && entry.tls.unwrap_or(entry.pool.tls.is_some());
         let clients = self.clients.get(&entry.pool.name).filter(|_| is_secured);
@@ -683,6 +689,8 @@ fn row(entry: &Entry, now: Instant) -> Row {
         tunnels,
         requests: backend.requests(),
         handshakes: backend.handshakes(),
+        max_connections: backend.max_connections(),
+        backup: backend.is_backup(),
         totals,
         handshake_p99_ms: backend.handshake_p99_micros() as f64 / 1000.0,
         drain: entry.drain.map(|drain| DrainProgress {

@@ -7,6 +7,7 @@ use throng_config::Rate;
 use throng_proto::ws::handshake::is_token;
 
 use super::table::Pace;
+use crate::pool::{LABEL, is_label};
 
 /// The highest rate: a table counts in microseconds.
 pub(crate) const MAX_PER_SECOND: u64 = 100_000;
@@ -123,8 +124,8 @@ impl LimitConfig {
         let mut add = |key, value: String, remedy: &str| {
             mistakes.push((key, value, remedy.to_owned()));
         };
-        if self.name.is_empty() {
-            add("name", "empty".to_owned(), "write a name such as \"dial\"");
+        if !is_label(&self.name) {
+            add("name", format!("{:?}", self.name), LABEL);
         }
         if self.key.is_empty() {
             add("key", "empty".to_owned(), "write what is counted together, such as \"address\"");

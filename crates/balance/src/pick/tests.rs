@@ -294,7 +294,7 @@ fn requests(
         let client = client(number as u32);
         let place = picker.pick(configuration, Wanted::Request, None, client, |_| true).unwrap();
         counts[place] += 1;
-        configuration.targets[place].backend.begin_request(Wanted::Request);
+        assert!(configuration.targets[place].backend.begin_request(Wanted::Request));
         under_way.push(place);
         if under_way.len() == open {
             let at = if in_order { 0 } else { random.below(open as u64) as usize };
@@ -381,8 +381,8 @@ fn a_slow_backend_gets_no_more_than_its_part_of_what_is_open() {
     for pick in [Pick::PowerOfTwo, Pick::LeastConnections] {
         let configuration = configuration(pick, &[1, 1]);
         let [slow, fast] = [0, 1].map(|place| &configuration.targets[place].backend);
-        (0..10).for_each(|_| slow.begin_request(Wanted::Request));
-        (0..2).for_each(|_| fast.begin_request(Wanted::Request));
+        (0..10).for_each(|_| assert!(slow.begin_request(Wanted::Request)));
+        (0..2).for_each(|_| assert!(fast.begin_request(Wanted::Request)));
         assert_eq!(requests(&configuration, 1, 1, true, 100), [0, 100], "{pick:?}");
     }
 }

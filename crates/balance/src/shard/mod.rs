@@ -411,7 +411,7 @@ impl BalanceParts {
         }
         self.rules = BalanceRules::new(configuration);
         self.meters.forget_limit();
-        self.dispatch.unbind(&self.rules);
+        self.dispatch.unbind(&mut self.records, &self.rules);
     }
 
     /// Executes the consequences of the last event, and their own consequences.

@@ -167,6 +167,7 @@ impl RequestLog {
                 limit: None,
                 backend: None,
                 attempts: 0,
+                queue_length: None,
                 bytes_in: None,
                 bytes_out: None,
                 duration: None,

@@ -89,7 +89,7 @@ impl BalanceRules {
 
     /// Returns the cookie that brings a client back to the same backend.
     pub(super) fn cookie_for(&self, exchange: &Exchange) -> Option<String> {
-        let (settings, pool) = (self.settings(), exchange.facts().pool());
+        let (settings, pool) = (self.settings(), exchange.serving_pool());
         let Sticky::Cookie(name) = &pool.settings.sticky else { return None };
         let tag = pool.tag(exchange.backend()?.address());
         let is_new = exchange.facts().bound() != Some(Bound::Backend(tag));

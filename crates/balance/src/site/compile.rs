@@ -7,13 +7,13 @@ use throng_config::AccessDetail;
 use throng_http::{Origins, Router, Status, param_names};
 use throng_proto::ws::handshake::is_token;
 
-use crate::pool::DEFAULT_POOL;
+use crate::pool::{DEFAULT_POOL, LABEL, is_label};
 
 use super::config::{Paths, RouteAction, RouteConfig, SiteConfig};
 use super::counts::CountedNames;
 use super::guard::{Guard, GuardConfig, SAME_HOST};
 use super::hosts::HostMistake;
-use super::matchers::Matchers;
+use super::matchers::{Matchers, ValuePattern};
 use super::split::{POINTS, Split, SplitConfig};
 use super::{MAX_ROUTES, MAX_SITES, RuleAction, RuleNames, Site, SiteRule, Sites};
 
@@ -109,6 +109,9 @@ impl Compiler<'_> {
     fn site(&mut self, key: &str, site: &SiteConfig) -> Site {
         let first = || site.hosts.first().map_or("*", String::as_str);
         let name: Arc<str> = site.name.as_deref().unwrap_or_else(first).into();
+        if let Some(name) = site.name.as_deref().filter(|name| !is_label(name)) {
+            self.add(format!("{key}.name"), format!("{name:?}"), LABEL);
+        }
         let counts = self.count(&name, "");
         let names = |route: &str, access: Option<AccessDetail>| RuleNames {
             site: Arc::clone(&name),
@@ -309,6 +312,23 @@ impl Compiler<'_> {
             let upper = if is_token(&upper) { &upper } else { "GET" };
             let remedy = format!("write a method such as {upper:?}");
             self.add(format!("{key}.methods[{at}]"), format!("{method:?}"), remedy);
+        }
+        for (kind, values) in
+            [("header", &matchers.header), ("cookie", &matchers.cookie), ("query", &matchers.query)]
+        {
+            for (name, pattern) in values {
+                let (ValuePattern::Beginning(text) | ValuePattern::Exact(text)) = pattern else {
+                    continue;
+                };
+                if let Some((before, _)) = text.split_once('*') {
+                    let remedy = format!(
+                        "a * is only at the end, for values that begin with the text before it: \
+                         write {:?}",
+                        format!("{before}*")
+                    );
+                    self.add(format!("{key}.{kind}"), format!("{name} = {pattern}"), remedy);
+                }
+            }
         }
         for (name, _) in &matchers.header {
             let remedy = match name.eq_ignore_ascii_case("host") {

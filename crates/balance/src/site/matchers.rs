@@ -46,6 +46,17 @@ impl From<&str> for ValuePattern {
     }
 }
 
+/// Writes it as in a file.
+impl fmt::Display for ValuePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent => f.write_str("\"\""),
+            Self::Beginning(text) => write!(f, "{:?}", format!("{text}*")),
+            Self::Exact(text) => write!(f, "{text:?}"),
+        }
+    }
+}
+
 impl ValuePattern {
     /// Returns whether it holds for these values.
     fn holds<V: AsRef<[u8]>>(&self, mut values: impl Iterator<Item = V>) -> bool {

@@ -157,6 +157,32 @@ impl Sites {
         &self.counted
     }
 
+    /// Returns the names of the sites and routes that no request comes to: a route without
+    /// conditions is before them in each run.
+    pub(crate) fn unreached(&self) -> Vec<(&str, &str)> {
+        let of_site = |site: &'_ Site| {
+            let mut is_reached = vec![false; site.rules.len()];
+            for run in &site.runs {
+                for &rule in run {
+                    is_reached[rule as usize] = true;
+                    if site.rules[rule as usize].matchers == Matchers::default() {
+                        break;
+                    }
+                }
+            }
+            if let Some(own) = site.own {
+                is_reached[own as usize] = true;
+            }
+            is_reached
+        };
+        let mut names = Vec::new();
+        for site in &self.sites {
+            let unreached = of_site(site).into_iter().zip(&site.rules).filter(|(is, _)| !is);
+            names.extend(unreached.map(|(_, rule)| (&*rule.names.site, &*rule.names.route)));
+        }
+        names
+    }
+
     fn site_of(&self, request: &Request<'_>) -> Option<&Site> {
         self.hosts.find(request.host()).map(|at| &self.sites[usize::from(at)])
     }

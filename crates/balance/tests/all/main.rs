@@ -1,6 +1,8 @@
 //! Tests of the balancer over real sockets, and tests that measure parts of it.
 
 mod allocations;
+mod backups;
+mod capacity;
 mod connections;
 mod early;
 mod forward_allocations;

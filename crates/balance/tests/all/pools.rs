@@ -197,3 +197,27 @@ fn a_request_under_way_goes_on_in_its_pool_when_a_reload_removes_that() {
     server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     assert!(client.head().starts_with("HTTP/1.1 200 "));
 }
+
+/// Its backend is removed while it waits.
+#[test]
+fn a_waiting_request_is_answered_when_a_reload_removes_its_pool() {
+    let [slow, other] = [Scripted::bind(), Scripted::bind()];
+    let old = pool("old", &[slow.address], "max_handshakes = 1") + &site(&[("/", "old")]);
+    let running = Running::start(&old);
+    let mut first = running.connect();
+    first.send(&upgrade("/1"));
+    let mut held = slow.accept();
+    held.head();
+    let mut waiting = running.connect();
+    waiting.send(b"GET /2 HTTP/1.1\r\nHost: a\r\n\r\n");
+    eventually("it waits", || running.0.status().metrics.queued == 1);
+    let new = pool("new", &[other.address], "") + &site(&[("/", "new")]);
+    running.0.apply(config(&new)).unwrap();
+    running.until(&[("new", "up", 0), ("old", "removed", 0)]);
+    held.send(b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n");
+    assert!(first.head().starts_with("HTTP/1.1 403 "));
+    let mut server = slow.accept();
+    assert!(server.head().starts_with("GET /2 "));
+    server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+    assert!(waiting.head().starts_with("HTTP/1.1 200 "));
+}

@@ -130,6 +130,12 @@ const OF_BACKENDS: &[Figure<Row>] = &[
         row.handshakes.into()
     }),
     (
+        "backend_max_connections",
+        "Limit of open tunnels and requests in progress together; 0 = none",
+        Type::Gauge,
+        |row| row.max_connections.into(),
+    ),
+    (
         "backend_handshake_p99_seconds",
         "99th percentile of the time to a handshake's answer, over the last 30 to 60 seconds",
         Type::Gauge,
@@ -172,7 +178,7 @@ const OF_ALL: &[Figure<Metrics>] = &[
         Type::Gauge,
         |all| all.idle_backends as f64,
     ),
-    ("clients_queued", "Clients waiting for a permit for their handshake", Type::Gauge, |all| {
+    ("clients_queued", "Clients whose request waits for a backend", Type::Gauge, |all| {
         all.queued as f64
     }),
     ("connections_accepted", "Client connections accepted", Type::Counter, |all| {
@@ -213,7 +219,25 @@ const OF_ALL: &[Figure<Metrics>] = &[
         Type::Counter,
         |all| all.passed_through as f64,
     ),
+    (
+        "requests_refused_queue_full",
+        "Requests answered with 503, as max_queue others waited",
+        Type::Counter,
+        |all| all.queue_full as f64,
+    ),
+    (
+        "requests_refused_queue_late",
+        "Requests answered with 503, as they had waited for timeouts.queue",
+        Type::Counter,
+        |all| all.queue_late as f64,
+    ),
     ("retries", "Requests retried with another backend", Type::Counter, |all| all.retries as f64),
+    (
+        "retries_refused",
+        "Requests not retried, since a fifth of their pool's were, and at least 3",
+        Type::Counter,
+        |all| all.retries_refused as f64,
+    ),
     ("client_errors", "Requests answered with 4xx by the balancer", Type::Counter, |all| {
         all.client_errors as f64
     }),

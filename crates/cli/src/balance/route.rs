@@ -147,7 +147,8 @@ fn in_words(explanation: &Explanation) -> String {
         line("not", &format!("{}: {}", other.route, other.why));
     }
     if explanation.elsewhere > 0 {
-        line("not", &format!("{} routes with other paths", explanation.elsewhere));
+        let routes = if explanation.elsewhere == 1 { "route" } else { "routes" };
+        line("not", &format!("{} {routes} with other paths", explanation.elsewhere));
     }
     out
 }

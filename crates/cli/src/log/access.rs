@@ -94,6 +94,7 @@ impl AccessLog for Log {
                 ("bytes_out", access.bytes_out.into()),
                 ("duration", access.duration.into()),
                 ("queued", access.queued.into()),
+                ("queue_length", access.queue_length.map(u64::from).into()),
                 ("reason", reason.into()),
                 ("request_id", access.request_id.into()),
                 ("traceparent", access.traceparent.into()),

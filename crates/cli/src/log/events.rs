@@ -123,27 +123,27 @@ events! {
     REQUEST = "request", Info, clients,
         ["session", "client", "peer", "client_certificate", "method", "path", "status", "site",
          "route", "pool", "split", "limit", "backend", "attempts", "bytes_in", "bytes_out",
-         "duration", "queued", "reason", "request_id", "traceparent", "host", "user_agent", "tls",
-         "server_name"],
+         "duration", "queued", "queue_length", "reason", "request_id", "traceparent", "host",
+         "user_agent", "tls", "server_name"],
         "a request was answered; with a backend by that, without one by this process, for the \
          reason given";
     REQUEST_FAILED = "request.failed", Warn, clients,
         ["session", "client", "peer", "client_certificate", "method", "path", "status", "site",
          "route", "pool", "split", "limit", "backend", "attempts", "bytes_in", "bytes_out",
-         "duration", "queued", "reason", "request_id", "traceparent", "host", "user_agent", "tls",
-         "server_name"],
+         "duration", "queued", "queue_length", "reason", "request_id", "traceparent", "host",
+         "user_agent", "tls", "server_name"],
         "a request was answered with a status of 500 or more, or its response was cut";
     SESSION = "session", Info, clients,
         ["session", "client", "peer", "client_certificate", "path", "server_name", "code",
          "site", "route", "pool", "split", "backend", "bytes_in", "bytes_out", "duration", "queued",
-         "reason", "request_id", "traceparent", "host", "user_agent", "tls"],
+         "queue_length", "reason", "request_id", "traceparent", "host", "user_agent", "tls"],
         "a WebSocket, or a connection that was passed through, ended; bytes are those of its \
          connection; behind a balancer, the code is the one that the balancer closed it with, if \
          it did";
     SESSION_LOST = "session.lost", Warn, clients,
         ["session", "client", "peer", "client_certificate", "path", "server_name", "code",
          "site", "route", "pool", "split", "backend", "bytes_in", "bytes_out", "duration", "queued",
-         "reason", "request_id", "traceparent", "host", "user_agent", "tls"],
+         "queue_length", "reason", "request_id", "traceparent", "host", "user_agent", "tls"],
         "a WebSocket ended because its backend did, without a Close frame";
     REFUSED = "refused", Info, clients,
         ["session", "client", "peer", "route", "status", "reason"],

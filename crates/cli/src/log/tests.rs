@@ -241,6 +241,7 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
         bytes_out: None,
         duration: Some(Duration::from_millis(1)),
         queued: Some(Duration::from_millis(2)),
+        queue_length: Some(7),
         tls: Some("TLS 1.3"),
         host: Some("a.example:80"),
         user_agent: Some("test/1"),
@@ -264,6 +265,7 @@ fn one_of_so_many_successes_is_logged_and_every_failure() {
             "path": "/a\n{\"level\":\"error\"}", "status": 502, "attempts": 2,
             "site": "shop", "route": "/a", "pool": "default", "split": 7, "limit": "dial",
             "backend": "127.0.0.1:9", "bytes_in": 1, "duration": 0.001, "queued": 0.002,
+            "queue_length": 7,
             "tls": "TLS 1.3", "reason": "the backend refused the connection",
             "request_id": "abc", "host": "a.example:80", "user_agent": "test/1",
         })

@@ -82,8 +82,14 @@ impl ControlCore {
         };
         let rules_of_default =
             rules(&DEFAULT_POOL.into(), config.settings.pool(), &config.backend_tls);
-        let default = KnownPool { rules: rules_of_default, listed, names };
+        let load = |name: &str| {
+            let known = self.pools.iter().find(|known| *known.rules.name == *name);
+            known.map(|known| Arc::clone(&known.load)).unwrap_or_default()
+        };
+        let load_of_default = load(DEFAULT_POOL);
+        let default = KnownPool { rules: rules_of_default, load: load_of_default, listed, names };
         let others = config.pools.iter().map(|pool| KnownPool {
+            load: load(&pool.name),
             rules: rules(&pool.name, pool.settings.clone(), &pool.tls),
             listed: pool.backends.clone(),
             names: pool.names.clone(),
@@ -228,6 +234,7 @@ impl ControlCore {
             return;
         }
         let is_modified = (entry.send_proxy, entry.tls) != (file.send_proxy, file.tls)
+            || (entry.max_connections, entry.backup) != (file.max_connections, file.backup)
             || entry.tls_name != file.tls_name
             || entry.passthrough != file.passthrough;
         if is_modified {

@@ -55,7 +55,7 @@ impl ControlCore {
         pools.iter().flat_map(|pool| self.listed_of(pool)).collect()
     }
 
-    fn listed_of(&self, KnownPool { rules: pool, listed, names }: &KnownPool) -> Vec<Listed> {
+    fn listed_of(&self, KnownPool { rules: pool, listed, names, .. }: &KnownPool) -> Vec<Listed> {
         let mut seen = HashSet::new();
         let mut all = Vec::new();
         for file in listed {
@@ -66,11 +66,27 @@ impl ControlCore {
             let addresses = self.found.get(&named.name).map(|found| found.addresses.as_slice());
             for &address in addresses.unwrap_or_default() {
                 let address = address.into();
-                let NamedBackend { name, weight, send_proxy, tls, tls_name, passthrough } =
-                    named.clone();
+                let NamedBackend {
+                    name,
+                    weight,
+                    send_proxy,
+                    tls,
+                    tls_name,
+                    passthrough,
+                    max_connections,
+                    backup,
+                } = named.clone();
                 if all.len() < MAX_BACKENDS && seen.insert(canonical(address)) {
-                    let file =
-                        BackendConfig { address, weight, send_proxy, tls, tls_name, passthrough };
+                    let file = BackendConfig {
+                        address,
+                        weight,
+                        send_proxy,
+                        tls,
+                        tls_name,
+                        passthrough,
+                        max_connections,
+                        backup,
+                    };
                     all.push(Listed { pool: Arc::clone(pool), file, name: Some(name) });
                 }
             }
@@ -109,7 +125,8 @@ impl ControlCore {
         if before == addresses || !self.names().any(|known| known.name == *name) {
             return;
         }
-        let explicit = self.pools.iter().map(|KnownPool { rules, names, .. }| KnownPool {
+        let explicit = self.pools.iter().map(|KnownPool { rules, load, names, .. }| KnownPool {
+            load: Arc::clone(load),
             rules: Arc::clone(rules),
             listed: self.explicit(&rules.name),
             names: names.clone(),

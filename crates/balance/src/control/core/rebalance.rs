@@ -85,8 +85,10 @@ impl ControlCore {
                 tunnels: entry.backend.tunnels(),
                 weight: entry.backend.weight(),
                 // A backend with its own TLS cannot serve clients of WebSocket tunnels, and nothing
-                // asks clients of its tunnels to reconnect.
-                is_up: entry.backend.state() == State::Up && entry.passthrough.is_empty(),
+                // asks clients of its tunnels to reconnect; a backup gets none while others are up.
+                is_up: entry.backend.state() == State::Up
+                    && entry.passthrough.is_empty()
+                    && !entry.backup,
             }
         };
         let occupied: Vec<_> = places.iter().map(occupancy).collect();

@@ -100,6 +100,8 @@ impl ControlCore {
             tls: entry.tls,
             tls_name: entry.tls_name.clone(),
             passthrough: Arc::clone(&entry.passthrough),
+            max_connections: entry.max_connections,
+            backup: entry.backup,
             ..BackendConfig::new(address)
         })
     }

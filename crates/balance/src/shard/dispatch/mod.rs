@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use throng_engine::random::Random;
-use throng_io::{ConnId, PeerAddress};
+use throng_io::{ConnId, Instant, PeerAddress};
 
 pub(super) use self::choice::Choice;
 use self::waiting::Waiting;
@@ -45,9 +45,15 @@ impl Dispatch {
         self.picker.random()
     }
 
-    /// Queues a request for a permit: of `backend`, or of any in its pool.
-    pub(super) fn enqueue(&mut self, id: ConnId, backend: Option<Arc<Backend>>, pool: &Arc<Pool>) {
-        self.waiting.push(id, backend, pool);
+    /// Queues a request that waits `since` a time for permits: of `backend`, or of any in its pool.
+    pub(super) fn enqueue(
+        &mut self,
+        id: ConnId,
+        backend: Option<Arc<Backend>>,
+        pool: &Arc<Pool>,
+        since: Instant,
+    ) {
+        self.waiting.push(id, backend, pool, since);
     }
 
     /// Returns the clients that wait.
@@ -61,8 +67,16 @@ impl Dispatch {
     }
 
     /// Unbinds the clients that wait: with another list of backends, each may be bound to another.
-    pub(super) fn unbind(&mut self, rules: &BalanceRules) {
-        self.waiting.unbind(|pool| Arc::clone(rules.configuration().pools.current(pool)));
+    pub(super) fn unbind(&mut self, records: &mut BalanceRecords, rules: &BalanceRules) {
+        for (since, id) in self.waiting.take_all() {
+            let exchange = records.client(id).and_then(|client| client.exchange.as_mut());
+            // A client that has gone since is forgotten.
+            let Some(exchange) = exchange else { continue };
+            let pool = Arc::clone(rules.configuration().pools.current(exchange.facts().pool()));
+            if exchange.enter_queue(&pool, None, since).is_ok() {
+                self.waiting.push(id, None, &pool, since);
+            }
+        }
     }
 
     /// Removes clients that no longer wait.

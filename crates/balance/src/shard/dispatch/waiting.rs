@@ -1,77 +1,116 @@
 //! Requests that wait for a permit at a backend.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use throng_io::ConnId;
+use throng_io::{ConnId, Instant};
 
 use crate::backend::{Backend, State};
 use crate::pool::Pool;
+use crate::wait_line::{Announced, WaitLine};
 
-/// Clients whose request has no permit yet, the first to come first.
+/// Clients whose request has no permit yet.
 #[derive(Debug, Default)]
 pub(in crate::shard) struct Waiting {
-    /// Clients that any backend of their pool with a free permit can serve.
-    any: Vec<(Arc<Pool>, VecDeque<ConnId>)>,
-    /// Clients that are bound to one backend, by its id. They are not examined while it is full.
-    bound: BTreeMap<u64, Bound>,
+    lines: Vec<Line>,
     /// Total clients examined.
     looked_at: u64,
     /// The budget of the last turn was used up, with progress.
     has_more: bool,
 }
 
+/// Clients that wait for the same, the first to come first.
 #[derive(Debug)]
-struct Bound {
+struct Line {
     pool: Arc<Pool>,
-    backend: Arc<Backend>,
-    clients: VecDeque<ConnId>,
+    /// The one backend that they wait for; `None`: any of the pool with a free permit.
+    backend: Option<Arc<Backend>>,
+    clients: VecDeque<(Instant, ConnId)>,
+    announced: Announced,
+    /// The number of them that may still be examined in this turn.
+    due: usize,
 }
 
-impl Bound {
-    /// Returns whether it has a free permit, or its clients must go elsewhere.
-    fn is_due(&self) -> bool {
-        let cap = self.pool.settings.max_handshakes;
-        self.backend.state() != State::Up || cap == 0 || self.backend.handshakes() < cap
+impl Line {
+    fn is_for(&self, pool: &Arc<Pool>, backend: Option<&Arc<Backend>>) -> bool {
+        match (&self.backend, backend) {
+            (None, None) => Arc::ptr_eq(&self.pool, pool),
+            (Some(own), Some(other)) => Arc::ptr_eq(own, other),
+            _ => false,
+        }
     }
-}
 
-impl Waiting {
-    /// Adds a client, with the one backend that it waits for, or its pool.
-    pub(super) fn push(&mut self, id: ConnId, backend: Option<Arc<Backend>>, pool: &Arc<Pool>) {
-        match backend {
-            None => self.any_of(pool).push_back(id),
+    /// Returns its part over all shards.
+    fn shared(&self) -> &WaitLine {
+        match &self.backend {
+            None => self.pool.load().any(),
+            Some(backend) => backend.line(),
+        }
+    }
+
+    /// Returns whether there is a free permit, or its clients must go elsewhere.
+    fn has_permits(&self) -> bool {
+        match &self.backend {
+            None => !self.pool.is_full(),
             Some(backend) => {
-                let new = || Bound {
-                    pool: Arc::clone(pool),
-                    backend: Arc::clone(&backend),
-                    clients: VecDeque::new(),
-                };
-                self.bound.entry(backend.id()).or_insert_with(new).clients.push_back(id);
+                backend.state() != State::Up
+                    || backend.has_free_permits(self.pool.settings.max_handshakes)
             }
         }
     }
 
-    fn any_of(&mut self, pool: &Arc<Pool>) -> &mut VecDeque<ConnId> {
-        let known = self.any.iter().position(|(other, _)| Arc::ptr_eq(other, pool));
+    /// Returns whether its first client may be served now.
+    fn is_open(&mut self) -> bool {
+        let Some(&(first, _)) = self.clients.front() else { return false };
+        let Self { pool, backend, announced, .. } = self;
+        let shared = match backend {
+            None => pool.load().any(),
+            Some(backend) => backend.line(),
+        };
+        announced.announce(shared, first) && self.has_permits()
+    }
+}
+
+/// Another shard does not wait for a line that is gone.
+impl Drop for Line {
+    fn drop(&mut self) {
+        let mut announced = std::mem::replace(&mut self.announced, Announced::nothing());
+        announced.withdraw(self.shared());
+    }
+}
+
+impl Waiting {
+    /// Adds a client that waits `since` a time, with the one backend that it waits for, or its
+    /// pool.
+    pub(super) fn push(
+        &mut self,
+        id: ConnId,
+        backend: Option<Arc<Backend>>,
+        pool: &Arc<Pool>,
+        since: Instant,
+    ) {
+        let known = self.lines.iter().position(|line| line.is_for(pool, backend.as_ref()));
         let at = known.unwrap_or_else(|| {
-            self.any.push((Arc::clone(pool), VecDeque::new()));
-            self.any.len() - 1
+            let (pool, clients, announced) =
+                (Arc::clone(pool), VecDeque::new(), Announced::nothing());
+            self.lines.push(Line { pool, backend, clients, announced, due: 0 });
+            self.lines.len() - 1
         });
-        &mut self.any[at].1
+        self.lines[at].clients.push_back((since, id));
     }
 
     pub(in crate::shard) fn is_empty(&self) -> bool {
-        self.any.is_empty() && self.bound.is_empty()
+        self.lines.is_empty()
     }
 
     pub(in crate::shard) fn len(&self) -> usize {
-        self.unbound() + self.bound.values().map(|bound| bound.clients.len()).sum::<usize>()
+        self.lines.iter().map(|line| line.clients.len()).sum()
     }
 
     /// Returns the number of clients that are not bound to a backend.
     pub(in crate::shard) fn unbound(&self) -> usize {
-        self.any.iter().map(|(_, clients)| clients.len()).sum()
+        let unbound = self.lines.iter().filter(|line| line.backend.is_none());
+        unbound.map(|line| line.clients.len()).sum()
     }
 
     /// Returns the total of clients examined: for tests, which count the cost of a turn.
@@ -86,59 +125,60 @@ impl Waiting {
 
     /// Removes clients that no longer wait.
     pub(super) fn retain(&mut self, mut waits: impl FnMut(ConnId) -> bool) {
-        self.any.retain_mut(|(_, clients)| {
-            clients.retain(|&id| waits(id));
-            !clients.is_empty()
-        });
-        self.bound.retain(|_, bound| {
-            bound.clients.retain(|&id| waits(id));
-            !bound.clients.is_empty()
+        self.lines.retain_mut(|line| {
+            line.clients.retain(|&(_, id)| waits(id));
+            !line.clients.is_empty()
         });
     }
 
-    /// Unbinds all clients: with another list of backends, each may be bound to another one.
-    /// `current` returns the pool of the new list.
-    pub(super) fn unbind(&mut self, current: impl Fn(&Arc<Pool>) -> Arc<Pool>) {
-        let bound = std::mem::take(&mut self.bound).into_values();
-        let bound = bound.map(|bound| (bound.pool, bound.clients));
-        for (pool, clients) in std::mem::take(&mut self.any).into_iter().chain(bound) {
-            self.any_of(&current(&pool)).extend(clients);
+    /// Takes all clients, the first to come first.
+    pub(super) fn take_all(&mut self) -> Vec<(Instant, ConnId)> {
+        let mut all = Vec::new();
+        for mut line in std::mem::take(&mut self.lines) {
+            all.extend(std::mem::take(&mut line.clients));
+        }
+        all.sort_by_key(|(since, _)| since.0);
+        all
+    }
+
+    /// Begins a turn in which at most about `budget` clients are examined. Each line with a free
+    /// permit has its part, so that no crowd of one holds up the others.
+    pub(in crate::shard) fn begin_turn(&mut self, budget: usize) {
+        let open: Vec<bool> = self.lines.iter_mut().map(Line::is_open).collect();
+        let part = (budget / open.iter().filter(|is_open| **is_open).count().max(1)).max(1);
+        for (line, is_open) in self.lines.iter_mut().zip(open) {
+            // Once around at most: a client that has tried all backends with a permit goes to the
+            // end.
+            line.due = if is_open { line.clients.len().min(part) } else { 0 };
         }
     }
 
-    /// Returns the pools with a backend that is not full, each with the number of its clients.
-    pub(in crate::shard) fn open_pools(&self) -> Vec<(Arc<Pool>, usize)> {
-        let open = self.any.iter().filter(|(pool, _)| !pool.is_full());
-        open.map(|(pool, clients)| (Arc::clone(pool), clients.len())).collect()
-    }
-
-    /// Counts a client that is examined.
-    pub(in crate::shard) fn count_look(&mut self) {
-        self.looked_at += 1;
-    }
-
-    /// Records whether the next turn is due at once.
-    pub(in crate::shard) fn set_more(&mut self, has_more: bool) {
-        self.has_more = has_more;
-    }
-
-    /// Takes the next client of a pool.
-    pub(in crate::shard) fn pop_any(&mut self, pool: &Arc<Pool>) -> Option<ConnId> {
-        let at = self.any.iter().position(|(other, _)| Arc::ptr_eq(other, pool))?;
-        let id = self.any[at].1.pop_front();
-        if self.any[at].1.is_empty() {
-            self.any.remove(at);
+    /// Takes the next client to be examined in this turn: of the lines with a free permit, the
+    /// first to come.
+    pub(in crate::shard) fn next_due(&mut self) -> Option<ConnId> {
+        loop {
+            let due = self.lines.iter().enumerate().filter(|(_, line)| line.due > 0);
+            let (at, _) =
+                due.min_by_key(|(_, line)| line.clients.front().map(|first| first.0.0))?;
+            let line = &mut self.lines[at];
+            if !line.is_open() {
+                line.due = 0;
+                continue;
+            }
+            line.due -= 1;
+            let first = line.clients.pop_front();
+            if line.clients.is_empty() {
+                self.lines.remove(at);
+            }
+            self.looked_at += 1;
+            return first.map(|(_, id)| id);
         }
-        id
     }
 
-    /// Takes the next client of a backend with a free permit.
-    pub(in crate::shard) fn pop_bound(&mut self) -> Option<ConnId> {
-        let (&key, bound) = self.bound.iter_mut().find(|(_, bound)| bound.is_due())?;
-        let id = bound.clients.pop_front();
-        if bound.clients.is_empty() {
-            self.bound.remove(&key);
-        }
-        id
+    /// Ends a turn. `has_progressed`: some clients were served. If a part was used up, the next
+    /// turn is due at once.
+    pub(in crate::shard) fn end_turn(&mut self, has_progressed: bool) {
+        let is_spent = self.lines.iter_mut().any(|line| line.is_open());
+        self.has_more = is_spent && has_progressed;
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_engine::Progress;
 use throng_io::{ConnId, Instant};
@@ -11,8 +12,9 @@ use throng_proto::ws::handshake::Key;
 use super::LogEntry;
 use crate::backend::{Backend, Wanted};
 use crate::forward::{Bound, Framing};
-use crate::guards::{HandshakePermit, RequestGuard};
+use crate::guards::{HandshakePermit, RequestGuard, TunnelGuard};
 use crate::pool::Pool;
+use crate::queue::{QueuePlace, RetryPermit};
 use crate::report::Failure;
 use crate::settings::Target;
 use crate::site::CountedRequest;
@@ -164,6 +166,12 @@ struct BackendAttempt {
     upstream: Option<ConnId>,
     count: Option<RequestGuard>,
     permit: Option<HandshakePermit>,
+    /// Its place among the requests that wait for a backend.
+    place: Option<QueuePlace>,
+    /// Its permit to be tried again.
+    retry: Option<RetryPermit>,
+    /// The pool of the backend, if it is not the request's own.
+    fallback: Option<Arc<Pool>>,
     /// When the first byte was sent to the backend.
     began: Instant,
 }
@@ -343,6 +351,11 @@ impl Exchange {
         self.attempt.count.as_ref().map(RequestGuard::backend)
     }
 
+    /// Returns whether no backend was tried yet, nor a connection to one.
+    pub(in crate::shard) fn is_untried(&self) -> bool {
+        self.attempt.failure.is_none()
+    }
+
     /// Returns the number of backends that failed.
     pub(in crate::shard) fn tries(&self) -> usize {
         self.attempt.tried.len()
@@ -358,11 +371,66 @@ impl Exchange {
         self.attempt.failure
     }
 
-    /// Begins a try at a backend.
-    pub(in crate::shard) fn begin_try(&mut self, backend: &Arc<Backend>, now: Instant) {
+    /// Waits for a backend: of its pool as it is now, or for this one. It keeps the time since when
+    /// it waits.
+    ///
+    /// # Errors
+    /// So many others wait already.
+    pub(in crate::shard) fn enter_queue(
+        &mut self,
+        pool: &Arc<Pool>,
+        backend: Option<Arc<Backend>>,
+        now: Instant,
+    ) -> Result<Instant, u32> {
+        let (load, most) = (pool.load(), pool.settings.max_queue);
+        match &mut self.attempt.place {
+            Some(place) => place.move_to(load, backend),
+            None => match QueuePlace::enter(load, backend, most, now) {
+                Ok(place) => self.attempt.place = Some(place),
+                Err(length) => {
+                    self.note(|entry| entry.note_queued(Duration::ZERO, length));
+                    return Err(length);
+                }
+            },
+        }
+        Ok(self.attempt.place.as_ref().map_or(now, QueuePlace::since))
+    }
+
+    /// Waits no longer.
+    pub(in crate::shard) fn leave_queue(&mut self, now: Instant) {
+        if let Some(place) = self.attempt.place.take() {
+            let time = now.since(place.since());
+            self.note(|entry| entry.note_queued(time, place.length()));
+        }
+    }
+
+    /// Sets the pool that serves it, if that is not its own.
+    pub(in crate::shard) fn serve_from(&mut self, fallback: Option<&Arc<Pool>>) {
+        if self.attempt.fallback.is_none() && fallback.is_none() {
+            return;
+        }
+        self.attempt.fallback = fallback.cloned();
+        let pool = Arc::clone(self.serving_pool());
+        self.note(|entry| entry.set_pool(pool.name()));
+    }
+
+    /// Returns the pool that serves it: its own, or the fallback of that.
+    pub(in crate::shard) fn serving_pool(&self) -> &Arc<Pool> {
+        self.attempt.fallback.as_ref().unwrap_or(&self.facts.pool)
+    }
+
+    /// Begins a try at the backend that `count` is for.
+    pub(in crate::shard) fn begin_try(&mut self, count: RequestGuard, now: Instant) {
+        self.leave_queue(now);
         self.attempt.began = now;
-        self.attempt.count = Some(RequestGuard::begin(backend, self.facts.wanted()));
-        self.note(|entry| entry.try_backend(backend.address(), now));
+        let address = count.backend().address();
+        self.attempt.count = Some(count);
+        self.note(|entry| entry.try_backend(address));
+    }
+
+    /// Returns the count of the tunnel that it becomes.
+    pub(in crate::shard) fn take_tunnel_count(&mut self) -> Option<TunnelGuard> {
+        self.attempt.count.take().map(TunnelGuard::of_request)
     }
 
     /// Records the connection that carries it, with the permit that this needs.
@@ -379,6 +447,14 @@ impl Exchange {
     pub(in crate::shard) fn end_try(&mut self) {
         let attempt = &mut self.attempt;
         (attempt.upstream, attempt.count, attempt.permit) = (None, None, None);
+    }
+
+    /// Returns whether it may be tried again: of the requests of its pool, not too many are.
+    pub(in crate::shard) fn may_retry(&mut self) -> bool {
+        if self.attempt.retry.is_none() {
+            self.attempt.retry = self.facts.pool.take_retry();
+        }
+        self.attempt.retry.is_some()
     }
 
     /// Records why a try failed, and the key of the backend if that is not tried again.

@@ -31,6 +31,7 @@ pub(in crate::shard) struct LogEntry {
     limit: Option<Box<str>>,
     /// The time until it was sent to a backend.
     queued: Duration,
+    queue_length: Option<u32>,
     /// The id that the balancer assigned.
     request_id: Option<Box<str>>,
     subject: Subject,
@@ -69,6 +70,8 @@ pub(in crate::shard) struct MovedEntry {
     split: Option<u16>,
     /// Microseconds until a backend was picked, if it waited.
     queued: Option<u64>,
+    /// The number that waited when it came.
+    queue_length: Option<u32>,
     /// The version of TLS, with TLS.
     tls: Option<u16>,
 }
@@ -79,6 +82,7 @@ throng_carry::carried! {
         optional {
             2 request, 4 server_name, 6 request_id, 8 peer, 10 client, 12 status, 14 site,
             16 route, 18 pool, 20 split, 22 queued, 24 tls,
+            26 queue_length,
         }
         rebuilt { }
     }
@@ -120,6 +124,7 @@ impl LogEntry {
             // A refused request is not a tunnel.
             limit: _,
             queued,
+            queue_length,
             request_id,
             subject: Subject { session: _, peer, client },
             began,
@@ -140,6 +145,7 @@ impl LogEntry {
             route: name(|names| &names.route),
             pool: name(|names| &names.pool),
             split,
+            queue_length,
             queued: Some(micros(queued)).filter(|micros| *micros > 0),
             tls: Some(tls).filter(|version| *version > 0),
             request: request.map(|request| Parts(request.parts().map(str::to_owned))),
@@ -179,6 +185,7 @@ impl LogEntry {
             pool,
             split,
             queued,
+            queue_length,
             tls,
         } = moved;
         let names = site.map(|site| RuleNames {
@@ -197,6 +204,7 @@ impl LogEntry {
             names: names.map(Arc::new),
             split,
             limit: None,
+            queue_length,
             queued: Duration::from_micros(queued.unwrap_or_default()),
             request_id: request_id.map(Into::into),
             subject: Subject {
@@ -225,6 +233,7 @@ impl LogEntry {
             split: None,
             limit: None,
             queued: Duration::ZERO,
+            queue_length: None,
             request_id: None,
             subject,
             began,
@@ -275,6 +284,13 @@ impl LogEntry {
         self.limit.is_some()
     }
 
+    /// Sets the pool that serves it, in place of its route's.
+    pub(in crate::shard) fn set_pool(&mut self, pool: &str) {
+        if let Some(names) = &self.names {
+            self.names = Some(Arc::new(RuleNames { pool: pool.into(), ..RuleNames::clone(names) }));
+        }
+    }
+
     /// Returns the subject of the request or tunnel.
     pub(in crate::shard) fn subject(&self) -> Subject {
         self.subject
@@ -311,12 +327,15 @@ impl LogEntry {
     }
 
     /// Records that the request is sent to a backend.
-    pub(in crate::shard) fn try_backend(&mut self, backend: PeerAddress, now: Instant) {
-        if self.attempts == 0 {
-            self.queued = now.since(self.began);
-        }
+    pub(in crate::shard) fn try_backend(&mut self, backend: PeerAddress) {
         self.backend = Some(backend);
         self.attempts += 1;
+    }
+
+    /// Records that it has waited for a backend, once more.
+    pub(in crate::shard) fn note_queued(&mut self, time: Duration, length: u32) {
+        self.queued += time;
+        self.queue_length.get_or_insert(length);
     }
 
     /// Records the head of the response.
@@ -355,6 +374,7 @@ impl LogEntry {
             pool: names.map(|names| &*names.pool).filter(some),
             split: self.split,
             limit: self.limit.as_deref(),
+            queue_length: self.queue_length,
             queued: Some(self.queued).filter(|queued| !queued.is_zero()),
             tls: tls.version_name(),
             subject: self.subject,

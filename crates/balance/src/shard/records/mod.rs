@@ -418,13 +418,13 @@ impl BalanceRecords {
         &mut self,
         client: ConnId,
         upstream: ConnId,
-        sides: impl FnOnce(&ClientRecord, &Upstream) -> [Tunnel; 2],
+        sides: impl FnOnce(&mut ClientRecord, &Upstream) -> Option<[Tunnel; 2]>,
     ) -> Option<(Box<ClientRecord>, Box<Upstream>)> {
         self.client(client)?;
         self.upstream(upstream)?;
         match (self.remove(client), self.remove(upstream)) {
-            (BalanceRecord::Client(of_client), BalanceRecord::Upstream(of_upstream)) => {
-                let sides = sides(&of_client, &of_upstream);
+            (BalanceRecord::Client(mut of_client), BalanceRecord::Upstream(of_upstream)) => {
+                let sides = sides(&mut of_client, &of_upstream)?;
                 for (id, side) in [client, upstream].into_iter().zip(sides) {
                     self.enter(id, BalanceRecord::Tunnel(side));
                 }

@@ -13,7 +13,7 @@ use throng_proto::proxy_protocol;
 use crate::access::EndReason;
 use crate::backend::Backend;
 use crate::forward;
-use crate::guards::HandshakePermit;
+use crate::guards::Permits;
 use crate::pool::Pool;
 use crate::report::Failure;
 use crate::settings::Target;
@@ -27,7 +27,8 @@ use crate::unix_peer::known;
 
 /// Reasons of refusals that name a setting in the log; see [`setting_of`].
 pub(super) const LATE_HEAD: &str = "the request did not come in time";
-pub(super) const BUSY: &str = "the backends are busy with other handshakes: try again";
+pub(super) const BUSY: &str = "the backends are busy with other requests: try again";
+const LONG_QUEUE: &str = "too many other requests wait for the backends: try again";
 const FULL: &str = "the balancer is full: try again";
 
 /// Writes the PROXY header of a client's connection. A Unix socket has no address: the header does
@@ -51,7 +52,8 @@ fn setting_of(status: u16, reason: &str) -> Option<&'static str> {
         (414, _) => "max_header_bytes",
         (429, _) => "max_connections_per_address",
         (431, _) => "max_header_bytes, max_headers",
-        (503, BUSY) => "max_handshakes, timeouts.queue",
+        (503, BUSY) => "max_handshakes, max_connections of backends, timeouts.queue",
+        (503, LONG_QUEUE) => "max_queue",
         (503, FULL) => "max_connections",
         (504, _) => "timeouts.connect, timeouts.response, timeouts.upgrade, timeouts.body",
         _ => return None,
@@ -72,13 +74,24 @@ impl BalanceParts {
         loop {
             let Some(client) = self.records.client(id) else { return };
             let Some(exchange) = &client.exchange else { return };
-            let choice = self.dispatch.choose(exchange, &pool, &self.rules, &self.mail);
-            let (index, permit) = match choice {
-                Choice::Backend(index, permit) => (index, permit),
-                Choice::Full(backend) => return self.enqueue(id, backend, &pool),
+            // A request that has begun goes on before those that wait.
+            let is_new = client.phase != Phase::Queued && exchange.is_untried();
+            let choice = self.dispatch.choose((exchange, is_new), &pool, &self.rules, &self.mail);
+            let (index, permits, other) = match choice {
+                Choice::Backend(index, permits, other) => (index, permits, other),
+                Choice::Full(backend, other) => {
+                    return self.enqueue(id, backend, other.as_ref().unwrap_or(&pool));
+                }
                 Choice::None => return self.refuse_without_backend(id),
             };
-            if self.begin_try(driver, id, (&pool, &pool.targets[index]), permit) {
+            let is_fallback = other.is_some();
+            let serving = other.as_ref().unwrap_or(&pool);
+            if let Some(exchange) =
+                self.records.client(id).and_then(|client| client.exchange.as_mut())
+            {
+                exchange.serve_from(is_fallback.then_some(serving));
+            }
+            if self.begin_try(driver, id, (serving, &serving.targets[index]), permits) {
                 return;
             }
         }
@@ -86,12 +99,17 @@ impl BalanceParts {
 
     /// Lets a request wait for a permit: of `backend`, or of any in its pool.
     fn enqueue(&mut self, id: ConnId, backend: Option<Arc<Backend>>, pool: &Arc<Pool>) {
+        let now = self.time.now();
         let Some(client) = self.records.client(id) else { return };
-        self.dispatch.enqueue(id, backend, pool);
+        let Some(exchange) = &mut client.exchange else { return };
+        let Ok(since) = exchange.enter_queue(pool, backend.clone(), now) else {
+            self.meters.count(|it| it.queue_full += 1);
+            return self.refuse(id, 503, LONG_QUEUE);
+        };
+        self.dispatch.enqueue(id, backend, pool, since);
         if client.phase != Phase::Queued {
             client.phase = Phase::Queued;
-            let queue = self.rules.timeouts().queue;
-            self.records.set_deadline(id, self.time.after(queue));
+            self.records.set_deadline(id, self.time.after(pool.settings.queue));
         }
     }
 
@@ -102,13 +120,14 @@ impl BalanceParts {
         driver: &mut D,
         id: ConnId,
         (pool, target): (&Pool, &Target),
-        permit: HandshakePermit,
+        permits: Permits,
     ) -> bool {
         let backend = &target.backend;
         let Some(client) = self.records.client(id) else { return true };
         let Some(exchange) = &mut client.exchange else { return true };
         client.phase = Phase::Exchange;
-        exchange.begin_try(backend, self.time.now());
+        let Permits { handshake, request } = permits;
+        exchange.begin_try(request, self.time.now());
         let is_complete = exchange.is_complete();
         let facts = exchange.facts();
         let may_reuse = !facts.wants_tunnel() && !target.send_proxy;
@@ -135,7 +154,7 @@ impl BalanceParts {
         let Some(exchange) = &mut client.exchange else { return true };
         let is_reused = past.is_some();
         // A plain request needs a permit only for a new connection.
-        exchange.send_on(upstream_id, (!is_reused).then_some(permit));
+        exchange.send_on(upstream_id, (!is_reused).then_some(handshake));
         let mut upstream = Upstream::new(id, exchange, (pool, target), past);
         // With TLS it comes before the handshake.
         if target.send_proxy && target.tls.is_none() {
@@ -185,12 +204,16 @@ impl BalanceParts {
         let is_retry = exchange.tries() > 0;
         exchange.fail(failure, Some(backend.key()));
         exchange.end_try();
+        let may_retry = exchange.may_retry();
         self.mail.report(&mut self.meters, backend, failure, is_retry);
+        if !may_retry {
+            self.meters.count(|it| it.retries_refused += 1);
+            self.refuse(id, failure.status(), &failure.to_string());
+        }
     }
 
     /// Finds backends for waiting requests, as far as there are permits.
     pub(in crate::shard) fn serve_waiting<D: Driver>(&mut self, driver: &mut D) {
-        self.dispatch.waiting_mut().set_more(false);
         if self.dispatch.waiting().is_empty() {
             return;
         }
@@ -199,38 +222,16 @@ impl BalanceParts {
             (waiting.len(), waiting.unbound())
         };
         let before = numbers(self);
-        let mut budget = BUDGET;
-        while budget > 0
-            && let Some(id) = self.dispatch.waiting_mut().pop_bound()
-        {
-            budget -= 1;
+        self.dispatch.waiting_mut().begin_turn(BUDGET);
+        while let Some(id) = self.dispatch.waiting_mut().next_due() {
             self.serve(driver, id);
-        }
-        // Each pool has its part, so that no crowd of one holds up the others.
-        let pools = self.dispatch.waiting().open_pools();
-        let part = (budget / pools.len().max(1)).max(1);
-        let mut is_spent = budget == 0;
-        for (pool, len) in pools {
-            // Once around at most: a client that has tried all backends with a permit goes to the
-            // end.
-            let mut rest = len.min(part).min(budget);
-            let is_crowd = rest < len;
-            while rest > 0
-                && !pool.is_full()
-                && let Some(id) = self.dispatch.waiting_mut().pop_any(&pool)
-            {
-                (rest, budget) = (rest - 1, budget - 1);
-                self.serve(driver, id);
-            }
-            is_spent |= is_crowd && rest == 0;
         }
         let after = numbers(self);
         let has_progressed = after.0 < before.0 || after.1 < before.1;
-        self.dispatch.waiting_mut().set_more(is_spent && has_progressed);
+        self.dispatch.waiting_mut().end_turn(has_progressed);
     }
 
     fn serve<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        self.dispatch.waiting_mut().count_look();
         if self.records.client(id).is_some_and(|client| client.phase == Phase::Queued) {
             self.dispatch(driver, id);
             self.perform(driver);
@@ -239,7 +240,11 @@ impl BalanceParts {
 
     /// Sends a client the balancer's own answer and ends its connection.
     pub(in crate::shard) fn refuse(&mut self, id: ConnId, status: u16, reason: &str) {
+        let now = self.time.now();
         let Some(client) = self.records.client(id) else { return };
+        if let Some(exchange) = &mut client.exchange {
+            exchange.leave_queue(now);
+        }
         let exchange = client.exchange.as_ref();
         if exchange.is_some_and(|exchange| exchange.facts().is(Fact::PassedThrough)) {
             return self.refuse_passthrough(id, reason, ConnAction::Close(id));
@@ -400,6 +405,11 @@ impl BalanceParts {
             && (was_not_sent || exchange.facts().is(Fact::Idempotent))
             && !matches!(failure, Failure::BadResponse(_) | Failure::BadUpgrade(_));
         if !may_repeat {
+            return self.refuse(client_id, failure.status(), &failure.to_string());
+        }
+        // A backend may close an idle connection at any time: that is the balancer's own risk.
+        if !is_stale && !exchange.may_retry() {
+            self.meters.count(|it| it.retries_refused += 1);
             return self.refuse(client_id, failure.status(), &failure.to_string());
         }
         exchange.fail(failure, (!is_stale).then(|| upstream.backend().key()));

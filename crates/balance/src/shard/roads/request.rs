@@ -304,7 +304,8 @@ impl BalanceParts {
         for idle in self.idle.take_of(id) {
             self.actions.push(ConnAction::Close(idle));
         }
-        if let Some(exchange) = &client.exchange {
+        if let Some(exchange) = &mut client.exchange {
+            exchange.leave_queue(self.time.now());
             self.log.left(exchange, self.time.now());
         }
         self.actions.drop_exchange(&mut client);

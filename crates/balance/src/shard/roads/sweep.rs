@@ -111,7 +111,10 @@ impl BalanceParts {
                 self.close(driver, id);
             }
             Phase::Head => self.refuse(id, 408, LATE_HEAD),
-            Phase::Queued => self.refuse(id, 503, BUSY),
+            Phase::Queued => {
+                self.meters.count(|it| it.queue_late += 1);
+                self.refuse(id, 503, BUSY);
+            }
             Phase::Exchange => self.expire_exchange(driver, id),
             Phase::Proxy => {
                 self.meters.count(|it| it.proxy_errors += 1);

@@ -8,7 +8,6 @@ use throng_io::{Batch, Closed, ConnId, Driver, SessionFailure};
 use throng_proto::ws::Boundary;
 
 use crate::backend::Backend;
-use crate::guards::TunnelGuard;
 use crate::shard::BalanceParts;
 use crate::shard::actions::ConnAction;
 use crate::shard::records::{BalanceRecord, EighthTick, Phase, Tunnel};
@@ -27,7 +26,7 @@ impl BalanceParts {
         let is_passthrough = upstream.is_passthrough();
         let tick = self.time.tick();
         let opened = self.records.open_tunnel(client_id, upstream_id, |client, upstream| {
-            let guard = TunnelGuard::open(upstream.backend());
+            let guard = client.exchange.as_mut()?.take_tunnel_count()?;
             let boundary = (!is_passthrough).then_some(upstream.boundary());
             let (of_client, of_upstream) = (&client.http, &upstream.http);
             let outputs = (of_upstream, of_client);
@@ -36,7 +35,7 @@ impl BalanceParts {
             let outputs = (of_client, of_upstream);
             let mut early = Tunnel::new(upstream_id, boundary, None, tick, outputs);
             early.boundary().advance(client.held.as_slice());
-            [early, late]
+            Some([early, late])
         });
         let Some((mut client, upstream)) = opened else {
             self.records.remove(upstream_id);

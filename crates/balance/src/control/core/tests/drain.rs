@@ -54,7 +54,7 @@ fn a_removed_backend_goes_with_its_last_tunnel() {
     let mut core = core(&[1, 2], "");
     let one = backend(&core, 1);
     open(&one, 1);
-    one.begin_request(Wanted::Request);
+    assert!(one.begin_request(Wanted::Request));
     core.remove(address(1), None, at(0.0)).unwrap();
     assert_eq!(expire(&mut core, at(0.0)), Some(at(0.25)));
     assert_eq!((one.state(), core.rows(at(0.0))[0].source), (State::Removed, "none"));
