@@ -3,9 +3,19 @@
 use crate::site::{SECRET, Site, ask, later, send};
 use proptest::prelude::*;
 use std::fs;
+#[cfg(unix)]
 use std::os::unix::fs::symlink;
+#[cfg(not(unix))]
+use std::path::Path;
+#[cfg(unix)]
 use std::sync::atomic::{AtomicBool, Ordering};
 use throng_http::Files;
+
+/// Windows makes links for administrators alone.
+#[cfg(not(unix))]
+fn symlink(_: impl AsRef<Path>, _: impl AsRef<Path>) -> std::io::Result<()> {
+    Ok(())
+}
 
 /// A site with the secret beside it, and links that lead to it.
 fn site() -> Site {
@@ -214,6 +224,7 @@ fn a_precompressed_file_does_not_lead_outside_either() {
     assert_eq!((answer.status, answer.text()), (200, "public"));
 }
 
+#[cfg(unix)]
 #[test]
 fn links_within_the_root_are_followed_unless_disabled() {
     let site = Site::new(&[("dir/a.txt", b"public")]);
@@ -227,6 +238,7 @@ fn links_within_the_root_are_followed_unless_disabled() {
 
 /// A second thread exchanges a directory for a link to the secret's directory, and back, as fast as
 /// possible, while it is read.
+#[cfg(unix)]
 #[test]
 fn no_race_leaves_the_root() {
     let site = Site::new(&[("dir/secret.txt", b"public")]);
