@@ -37,7 +37,7 @@ mod monitoring;
 mod nodes;
 mod register;
 pub mod serve;
-#[cfg_attr(not(unix), path = "service/none.rs")]
+#[cfg_attr(windows, path = "service/windows.rs")]
 mod service;
 pub mod signals;
 mod sockets;
@@ -124,6 +124,9 @@ enum ThrongCommand {
     Generate(generate::Args),
     /// Replace a running server or balancer by a new process, without refusing a connect.
     Upgrade(upgrade::Args),
+    #[cfg(windows)]
+    /// Register, remove and run `serve` or `balance` as a service of Windows.
+    Service(service::Args),
     /// Report how many connections this machine holds, and which limits stop more of them.
     Doctor(Box<doctor::Args>),
     #[cfg(unix)]
@@ -151,6 +154,8 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         ThrongCommand::Doctor(args) => doctor::run(*args),
         ThrongCommand::Generate(args) => generate::run(&args, Cli::command()),
         ThrongCommand::Health(args) => health::run(args),
+        #[cfg(windows)]
+        ThrongCommand::Service(args) => service::run(args),
         #[cfg(unix)]
         ThrongCommand::Tune(args) => tune::run(&args),
         ThrongCommand::Upgrade(args) => upgrade::run(&args),
@@ -178,6 +183,25 @@ pub(crate) fn program_of(arguments: impl IntoIterator<Item = OsString>) -> Optio
         }
         _ => None,
     }
+}
+
+/// Checks that the command line `arguments` is `serve` or `balance`, with valid flags.
+///
+/// # Errors
+/// It is another command, or has an invalid flag.
+#[cfg(windows)]
+pub(crate) fn check_server(arguments: &[OsString]) -> Result<(), Failure> {
+    match arguments.get(1).and_then(|word| word.to_str()) {
+        Some("serve") => {}
+        #[cfg(feature = "balance")]
+        Some("balance") => {}
+        other => {
+            let other = other.unwrap_or_default();
+            return Err(Failure::usage(format!("a service runs serve or balance, not {other}")));
+        }
+    }
+    let command = with_negative_numbers(Cli::command());
+    command.try_get_matches_from(arguments).map(drop).map_err(Failure::usage)
 }
 
 /// Adds the hint for an unknown flag that other servers have as a setting.

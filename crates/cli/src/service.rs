@@ -2,6 +2,11 @@
 //!
 //! Without `NOTIFY_SOCKET` nothing is sent, so callers need not check.
 
+// The states of a service of Windows are tested on every system.
+#[cfg(test)]
+#[allow(dead_code, reason = "only Windows has such services")]
+mod states;
+
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::net::UnixDatagram;

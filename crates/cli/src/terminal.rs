@@ -35,9 +35,19 @@ pub fn report_line(text: impl Display) -> Result<(), Failure> {
 }
 
 /// Returns whether a line on `stream` can be replaced by the next: not on a terminal that
-/// identifies itself as dumb, such as an editor's.
+/// identifies itself as dumb, such as an editor's, or on an old console of Windows.
 pub(crate) fn is_replaceable(stream: &impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+    stream.is_terminal()
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+        && obeys_escapes()
+}
+
+/// Returns whether terminals obey escape sequences, which the console of Windows does on request.
+fn obeys_escapes() -> bool {
+    #[cfg(windows)]
+    return throng_io::console::obey_escapes();
+    #[cfg(not(windows))]
+    true
 }
 
 /// Returns the part that fits into a line of the terminal of `stream`, escaped: a line that wraps

@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use windows_sys::Win32::System::Console::{
     CTRL_BREAK_EVENT, CTRL_C_EVENT, CTRL_CLOSE_EVENT, CTRL_LOGOFF_EVENT, CTRL_SHUTDOWN_EVENT,
-    SetConsoleCtrlHandler,
+    ENABLE_VIRTUAL_TERMINAL_PROCESSING, GetConsoleMode, GetStdHandle, STD_ERROR_HANDLE,
+    STD_OUTPUT_HANDLE, SetConsoleCtrlHandler, SetConsoleMode,
 };
 use windows_sys::core::BOOL;
 
@@ -58,6 +59,29 @@ pub fn on_event(
     }))
 }
 
+/// Makes the console obey escape sequences, on standard output and standard error. Returns whether
+/// it does, on all of them that are consoles: one of Windows before version 10 does not.
+#[allow(unsafe_code)]
+pub fn obey_escapes() -> bool {
+    [STD_OUTPUT_HANDLE, STD_ERROR_HANDLE].into_iter().all(|stream| {
+        // SAFETY: it has no requirement; the handle stays the process's.
+        let handle = unsafe { GetStdHandle(stream) };
+        let mut mode = 0;
+        // SAFETY: `mode` may be written; an invalid handle, or one of a file, is an error.
+        if unsafe { GetConsoleMode(handle, &mut mode) } == 0 {
+            return true;
+        }
+        // SAFETY: the handle is a console's.
+        unsafe { SetConsoleMode(handle, mode | ENABLE_VIRTUAL_TERMINAL_PROCESSING) != 0 }
+    })
+}
+
+/// Passes an event on to all handlers, as if it came from the console: a service has none. Returns
+/// whether there was a handler.
+pub fn raise(event: ConsoleEvent) -> bool {
+    deliver(event)
+}
+
 #[allow(unsafe_code)]
 fn register() -> Result<(), i32> {
     // SAFETY: `receive` has the signature of a handler, and the program is never unloaded.
@@ -104,6 +128,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn streams_that_are_no_consoles_forbid_no_escapes() {
+        // A test has pipes or files, or a console of this version.
+        assert!(obey_escapes());
+    }
+
+    #[test]
     fn each_registered_handler_gets_an_event_until_it_is_removed() {
         let counts: [Arc<AtomicU32>; 2] = Default::default();
         let register = |count: &Arc<AtomicU32>| {
@@ -117,8 +147,10 @@ mod tests {
         assert_eq!(receive(CTRL_C_EVENT), 1);
         drop(first);
         assert_eq!(receive(CTRL_BREAK_EVENT), 1);
-        assert_eq!(counts.each_ref().map(|count| count.load(Relaxed)), [1, 2]);
+        assert!(raise(ConsoleEvent::Interrupt));
+        assert_eq!(counts.each_ref().map(|count| count.load(Relaxed)), [1, 3]);
         drop(second);
+        assert!(!raise(ConsoleEvent::Interrupt));
         assert_eq!(receive(CTRL_C_EVENT), 0, "the system ends the process");
         assert_eq!(receive(999), 0, "an unknown event");
     }

@@ -1,7 +1,6 @@
 use std::time::Duration;
 
 use clap::Parser;
-use std::path::Path;
 use throng::Limits;
 use throng::channel::{Backpressure, History, HistoryMode, SlowPolicy};
 use throng::server::{CpuAffinity, DrainPlan, Observe, Proxies, Shards, SocketOptions};
@@ -515,13 +514,28 @@ fn each_mistake_in_the_settings_of_an_authority_names_the_remedy() {
 }
 
 #[test]
+fn a_file_may_have_the_line_ends_of_windows() {
+    let mut sources = Sources::new(&TABLE);
+    let text =
+        "shards = 3\r\n# A comment.\r\ndir = \"public\"\r\n\r\n[log]\r\nlevel = \"warn\"\r\n";
+    sources.file("t.toml", text);
+    let settings = Settings::from_draft(sources.finish()).unwrap();
+    assert!(settings.files.unwrap().root().ends_with("public"));
+    let mut sources = Sources::new(&TABLE);
+    sources.file("t.toml", "shards = 3\r\n\r\nshard = 4\r\n");
+    let error = Settings::from_draft(sources.finish()).unwrap_err().with_lines();
+    assert!(error.contains("t.toml:3:1"), "{error}");
+}
+
+#[test]
 fn a_path_in_a_file_is_relative_to_the_file() {
     let mut sources = Sources::new(&TABLE);
-    sources.file("/etc/throng/t.toml", "dir = \"public\"\n");
+    let here = std::env::current_dir().unwrap();
+    let folder = here.join("etc");
+    sources.file(&folder.join("t.toml").display().to_string(), "dir = \"public\"\n");
     let settings = Settings::from_draft(sources.finish()).unwrap();
     let root = |settings: Settings| settings.files.unwrap().root().clone();
-    assert_eq!(root(settings), Path::new("/etc/throng/public"));
-    let here = std::env::current_dir().unwrap();
+    assert_eq!(root(settings), folder.join("public"));
     assert_eq!(root(with(&["dir=public"]).unwrap()), here.join("public"));
 }
 
