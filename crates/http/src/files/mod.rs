@@ -115,8 +115,12 @@ impl Files {
     /// The system's error, with the path of the directory.
     pub fn check(&self) -> io::Result<()> {
         let path = &self.root.path;
-        // The appended dot requires that the path is a searchable directory.
-        std::fs::metadata(path.join(".")).map(drop).map_err(|error| {
+        // The appended dot requires that the path is a searchable directory; Windows drops it.
+        let is_folder = std::fs::metadata(path.join(".")).and_then(|it| match it.is_dir() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        });
+        is_folder.map_err(|error| {
             let message = format!("static files: cannot use directory {}: {error}", path.display());
             io::Error::new(error.kind(), message)
         })
