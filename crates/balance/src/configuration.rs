@@ -10,7 +10,7 @@ use throng_tls::Challenges;
 use crate::limit::RateLimits;
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::settings::{Settings, Target};
-use crate::site::{SiteCounters, Sites};
+use crate::site::{Policy, SiteCounters, Sites};
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
 /// with only during a call; tunnels need none.
@@ -22,6 +22,8 @@ pub struct Configuration {
     pub pools: Pools,
     /// The sites, by the hosts and paths of requests; `None`: the pool `default` serves all.
     pub sites: Option<Arc<Sites>>,
+    /// The treatment of requests that no site has.
+    pub policy: Arc<Policy>,
     /// The limits of rates, by the indexes that the sites have.
     pub limits: RateLimits,
     /// The counters of the sites, by the indexes that these have.
@@ -55,6 +57,7 @@ impl Configuration {
             settings,
             pools: Pools::new(default, Vec::new()),
             sites: None,
+            policy: Arc::default(),
             limits: RateLimits::default(),
             counters: SiteCounters::default(),
             https: HttpsPolicy::default(),

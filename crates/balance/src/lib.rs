@@ -87,9 +87,9 @@ pub use settings::{
 };
 pub use shards::{Launch, ListenAt, OnBound, Shards};
 pub use site::{
-    Explanation, GuardConfig, Matchers, OtherRoute, Paths, Reading, RedirectTarget, RouteAction,
-    RouteConfig, SiteConfig, SiteCounters, SiteRow, Sites, SplitBy, SplitConfig, SplitShare,
-    Template, ValuePattern,
+    Explanation, GuardConfig, HeaderRulesConfig, Matchers, OtherRoute, PathChange, Paths, Policy,
+    PolicyConfig, Reading, RedirectTarget, RequestIds, RouteAction, RouteConfig, SiteConfig,
+    SiteCounters, SiteRow, Sites, SplitBy, SplitConfig, SplitShare, Template, ValuePattern,
 };
 pub use slow_start::share_at;
 pub use status::{

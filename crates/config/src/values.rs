@@ -74,7 +74,11 @@ impl Values {
     /// Returns the entry at a path such as `backends[1].weight`, or the nearest one around it.
     pub(crate) fn find(&self, path: &str) -> Option<&ValueEntry> {
         let end = path.find('[').unwrap_or(path.len());
-        Some(self.entry(&path[..end])?.find(path))
+        let name = &path[..end];
+        // A name that a file has chosen in a map follows the name of the key.
+        let outer = name.rmatch_indices('.').map(|(dot, _)| &name[..dot]);
+        let mut names = std::iter::once(name).chain(outer);
+        Some(names.find_map(|name| self.entry(name))?.find(path))
     }
 }
 

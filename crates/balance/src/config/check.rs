@@ -81,7 +81,9 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     backends(config, &mut mistakes);
     pools(config, &mut mistakes);
     limits(config, &mut mistakes);
-    for SiteMistake { key, value, remedy } in config.compiled_sites().err().unwrap_or_default() {
+    let of_all = config.compiled_policy().err().unwrap_or_default();
+    let of_sites = config.compiled_sites().err().unwrap_or_default();
+    for SiteMistake { key, value, remedy } in of_all.into_iter().chain(of_sites) {
         mistakes.add(key, value, remedy);
     }
     split_cookies(config, &mut mistakes);

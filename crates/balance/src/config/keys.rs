@@ -7,6 +7,7 @@ use throng_config::{
 };
 
 use super::limits::LIMITS;
+use super::policy;
 use super::sites::SITES;
 use super::sources;
 use crate::backend::MAX_WEIGHT;
@@ -281,6 +282,9 @@ const LISTS: &[&[Key]] = &[
     Key::new("loop_id", Kind::Text("a token such as \"edge-1\""), "",
         "id in CDN-Loop of forwarded requests; one that has it already is answered 508; if not \
          set, drawn at the start"),
+    policy::REQUEST_SET, policy::REQUEST_ADD, policy::REQUEST_REMOVE,
+    policy::RESPONSE_SET, policy::RESPONSE_ADD, policy::RESPONSE_REMOVE, policy::HOST,
+    policy::REQUEST_ID,
     Key::new("accept_proxy", Kind::Switch, "false",
         "connections begin with a PROXY header (v1 or v2), and only trusted_proxies may connect"),
     MAX_HANDSHAKES,

@@ -4,6 +4,7 @@
 mod check;
 mod keys;
 mod limits;
+mod policy;
 mod read;
 mod sites;
 mod sources;
@@ -25,7 +26,7 @@ use crate::forward;
 use crate::limit::LimitConfig;
 use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::Settings;
-use crate::site::{Explanation, SiteConfig, SiteMistake, Sites, Variables};
+use crate::site::{Explanation, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites, Variables};
 pub(crate) use check::{MAX_BACKENDS, Mistake, canonical, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;
@@ -92,6 +93,8 @@ pub struct Config {
     /// none, and [`backends`](Self::backends) serve all requests. With sites, requests for other
     /// hosts go to these backends if there are any, and are otherwise answered with 404.
     pub sites: Arc<[SiteConfig]>,
+    /// The treatment of all requests and answers, to which sites and routes add theirs.
+    pub policy: PolicyConfig,
     /// Limits of rates, which sites and routes choose by their names: `[[limit]]`.
     pub limits: Vec<LimitConfig>,
     /// The settings, each by its own name; `[timeouts]`, `[health]` and `[health.check]` are
@@ -132,6 +135,7 @@ struct CompiledSites {
     pools: Vec<Arc<str>>,
     /// The names of all limits.
     limits: Vec<String>,
+    policy: PolicyConfig,
     sites: Arc<Sites>,
 }
 
@@ -451,13 +455,38 @@ impl Config {
             return Explanation::refused(refusal.status(), refusal.reason());
         }
         let client = forward::client_address(request, peer, &self.settings.trusted_proxies);
+        let peer = peer.ip();
+        let (server_name, certificate, names, request_id) = (None, None, None, None);
+        let of = Variables {
+            request,
+            is_secure,
+            client,
+            peer,
+            server_name,
+            certificate,
+            names,
+            request_id,
+        };
         match self.compiled_sites() {
             Ok(Some(sites)) => {
                 let with = (&*self.limits, &self.settings.cookie_key);
-                sites.explain(Variables { request, is_secure }, client, with)
+                sites.explain(of, with)
             }
-            _ => Explanation { pool: Some(DEFAULT_POOL.to_owned()), ..Explanation::default() },
+            _ => {
+                let pool = Some(DEFAULT_POOL.to_owned());
+                let mut explanation = Explanation { pool, ..Explanation::default() };
+                explanation.treat(&self.compiled_policy().unwrap_or_default(), &of);
+                explanation
+            }
         }
+    }
+
+    /// Compiles the treatment of requests that no site has.
+    pub(crate) fn compiled_policy(&self) -> Result<Arc<Policy>, Vec<SiteMistake>> {
+        Policy::of_all(&self.policy).map_err(|mistakes| {
+            let mistake = |(key, value, remedy)| SiteMistake { key, value, remedy };
+            mistakes.into_iter().map(mistake).collect()
+        })
     }
 
     /// Compiles the sites, if there are any: once for a file, which is checked and then applied.
@@ -474,14 +503,16 @@ impl Config {
             && Arc::ptr_eq(&known.from, &self.sites)
             && known.pools == pools
             && known.limits == limits
+            && known.policy == self.policy
         {
             return Ok(Some(Arc::clone(&known.sites)));
         }
         let names = pools.iter().map(|name| &**name);
-        let sites = Arc::new(Sites::compile(&self.sites, (names, &limits), has_backends)?);
-        let from = Arc::clone(&self.sites);
+        let sites =
+            Arc::new(Sites::compile(&self.sites, (names, &limits), &self.policy, has_backends)?);
+        let (from, policy) = (Arc::clone(&self.sites), self.policy.clone());
         // Of changed sites, the first remain.
-        let compiled = CompiledSites { from, pools, limits, sites: Arc::clone(&sites) };
+        let compiled = CompiledSites { from, pools, limits, policy, sites: Arc::clone(&sites) };
         let _ = self.compiled.set(compiled);
         Ok(Some(sites))
     }

@@ -6,7 +6,7 @@ use throng_config::listen::listen_addresses;
 use throng_config::{Draft, LogSettings, Record, UpgradeSettings, drain_delay};
 
 use super::{
-    BackendConfig, Config, NamedBackend, PoolConfig, Register, Shutdown, defaults, limits,
+    BackendConfig, Config, NamedBackend, PoolConfig, Register, Shutdown, defaults, limits, policy,
     server_names, sites, sources, tls,
 };
 use crate::config::Token;
@@ -33,6 +33,7 @@ pub(super) fn read(draft: &Draft) -> Config {
         lookup_interval: draft.get("lookup_interval"),
         sites: sites::sites(draft),
         limits: limits::limits(draft),
+        policy: policy::policy(&draft.top()),
         settings: settings(draft),
         register: register(draft),
         admin: draft.get("admin.listen"),

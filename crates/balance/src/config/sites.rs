@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use throng_config::{Defaults, Draft, Key, Kind, Record, Records};
 
+use super::policy;
 use crate::site::{
     GuardConfig, Matchers, RouteAction, RouteConfig, SiteConfig, SplitConfig, Template,
     ValuePattern,
@@ -104,6 +105,16 @@ pub(super) static SITES: Records = Records {
         DENY,
         ALLOWED_ORIGINS,
         ACCESS,
+        policy::REQUEST_SET,
+        policy::REQUEST_ADD,
+        policy::REQUEST_REMOVE,
+        policy::RESPONSE_SET,
+        policy::RESPONSE_ADD,
+        policy::RESPONSE_REMOVE,
+        policy::HOST,
+        policy::REQUEST_ID,
+        policy::STRIP_PREFIX,
+        policy::REWRITE,
         Key::new("routes", Kind::Records(&ROUTES), "", "a route"),
     ],
     is_first_required: true,
@@ -164,6 +175,16 @@ static ROUTES: Records = Records {
         ALLOWED_ORIGINS,
         ACCESS,
         Key::new("metrics", Kind::Switch, "false", "metrics of its own, besides those of its site"),
+        policy::REQUEST_SET,
+        policy::REQUEST_ADD,
+        policy::REQUEST_REMOVE,
+        policy::RESPONSE_SET,
+        policy::RESPONSE_ADD,
+        policy::RESPONSE_REMOVE,
+        policy::HOST,
+        policy::REQUEST_ID,
+        policy::STRIP_PREFIX,
+        policy::REWRITE,
     ],
     is_first_required: false,
     parse: None,
@@ -200,6 +221,7 @@ pub(super) fn sites(draft: &Draft) -> Arc<[SiteConfig]> {
         limits: record.get("limits"),
         guard: guard(record),
         access: record.parse("access"),
+        policy: policy::of_site(record),
     };
     draft.records("sites").iter().map(site).collect()
 }
@@ -228,6 +250,7 @@ fn route(record: &Record<'_>) -> RouteConfig {
         guard: guard(record),
         access: record.parse("access"),
         metrics: record.get("metrics"),
+        policy: policy::of_site(record),
     }
 }
 
@@ -283,7 +306,8 @@ mod tests {
 
     use crate::Config;
     use crate::site::{
-        GuardConfig, Matchers, Paths, RouteAction, RouteConfig, SiteConfig, ValuePattern,
+        GuardConfig, Matchers, Paths, PolicyConfig, RouteAction, RouteConfig, SiteConfig,
+        ValuePattern,
     };
 
     /// The message for `text` in a file with backends.
@@ -319,6 +343,7 @@ mod tests {
             limits: Vec::new(),
             guard: GuardConfig::default(),
             access: Some(AccessDetail::Errors),
+            policy: PolicyConfig::default(),
             routes: vec![
                 RouteConfig {
                     path: texts(&["/ws"]),

@@ -32,7 +32,7 @@ use crate::queue::PoolLoad;
 use crate::registry::{DesiredState, Drain, Entry, PoolRules};
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Removed, Settings, Target};
-use crate::site::{SiteConfig, SiteCounters, SiteRow, Sites};
+use crate::site::{Policy, PolicyConfig, SiteConfig, SiteCounters, SiteRow, Sites};
 use crate::status::{
     DrainProgress, Draining, LastFailure, PoolRow, Removal, Row, RowTotals, share_of,
 };
@@ -77,6 +77,8 @@ pub(crate) struct ControlCore {
     register: Option<Register>,
     /// The sites as they are configured, and compiled.
     sites: (Arc<[SiteConfig]>, Option<Arc<Sites>>),
+    /// The treatment of all requests as it is configured, and of those that no site has.
+    policy: (PolicyConfig, Arc<Policy>),
     /// The limits as they are configured, and in force.
     limits: (Vec<LimitConfig>, RateLimits),
     counters: SiteCounters,
@@ -124,6 +126,7 @@ impl ControlCore {
             register: config.register.clone(),
             counters: SiteCounters::new(sites.as_deref(), &SiteCounters::default()),
             sites: (Arc::clone(&config.sites), sites),
+            policy: (config.policy.clone(), config.compiled_policy().unwrap_or_default()),
             limits: (config.limits.clone(), limits),
             pools: Vec::new(),
             found: BTreeMap::new(),
@@ -231,6 +234,7 @@ impl ControlCore {
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
         let (sites, limits) = (self.sites.1.clone(), self.limits.1.clone());
         let counters = self.counters.clone();
+        let policy = Arc::clone(&self.policy.1);
         let loop_id = self
             .settings
             .loop_id
@@ -240,6 +244,7 @@ impl ControlCore {
             settings,
             pools,
             sites,
+            policy,
             limits,
             counters,
             https,

@@ -11,6 +11,7 @@
 //! The backend reads exactly what the balancer read, so smuggling is impossible.
 
 mod chunks;
+mod edits;
 mod errors;
 mod names;
 mod request;
@@ -22,8 +23,11 @@ mod upgrade;
 mod validate;
 
 pub use chunks::{write_chunk, write_last_chunk};
+pub(crate) use edits::{AnswerEdits, BACKEND, ForwardedHost, RequestEdits, is_written_by_balancer};
 pub use errors::write_error;
+pub(crate) use request::write_request_with;
 pub use request::{Hop, Scheme, has_looped, write_request};
+pub(crate) use response::write_response_with;
 pub use response::{Client, Framing, names_a_body_that_is_not_due, write_response};
 pub use sticky::{Bound, came_by_https, set_cookie, sticky_key};
 pub(crate) use sticky::{hash_value, point_in_cookie};

@@ -10,6 +10,7 @@ use throng_proto::http1::encode::push_decimal;
 use throng_proto::http1::{BodyLength, HeaderLines, Request, TargetForm};
 use throng_proto::ws::handshake::is_token;
 
+use super::edits::{ForwardedHost, PREFIX, RequestEdits};
 use super::names::{self, Kind};
 use super::sticky::came_by_https;
 use super::{CHUNKED, push_length, push_line};
@@ -78,10 +79,20 @@ impl Scheme {
 /// * CDN-Loop passes, with the balancer's own id on a separate line (RFC 8586): see [`has_looped`].
 /// * Via is not written: nginx, for one, stops compressing for requests with it.
 pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) -> Option<usize> {
+    write_request_with(out, request, hop, None)
+}
+
+/// Does the same with changes.
+pub(crate) fn write_request_with(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    hop: &Hop<'_>,
+    edits: Option<&RequestEdits<'_>>,
+) -> Option<usize> {
     let lines = request.lines();
     // One allocation for nearly every request: the added fields are shorter than this.
     out.reserve(request.raw().len() + 256);
-    let host_at = push_start(out, request);
+    let host_at = push_start(out, request, edits);
     let names_fields = names::field_options(lines).next().is_some();
     let mut seen = SeenHeaders::default();
     for header in lines.iter() {
@@ -115,7 +126,7 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) ->
             }
             Kind::Host | Kind::Upgrade | Kind::Hop | Kind::For | Kind::Forwarded => false,
         };
-        if passes {
+        if passes && edits.is_none_or(|edits| !edits.drops(header.name)) {
             push_line(out, &header);
         }
     }
@@ -125,10 +136,19 @@ pub fn write_request(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>) ->
         BodyLength::Known(length) => push_length(out, length),
         BodyLength::Chunked | BodyLength::UntilClose => out.extend_from_slice(CHUNKED),
     }
-    push_origin(out, request, hop, seen);
+    push_origin(out, request, hop, (seen, edits));
     push_parts(out, &["CDN-Loop: ", hop.loop_id, "\r\n"]);
-    if let Some(certificate) = hop.certificate.filter(|_| !hop.trusted) {
+    let has_own = edits.is_some_and(|edits| edits.removes("Client-Cert"));
+    if let Some(certificate) = hop.certificate.filter(|_| !hop.trusted && !has_own) {
         push_certificate(out, certificate);
+    }
+    if let Some(edits) = edits {
+        if let Some(prefix) = edits.prefix.filter(|_| !edits.removes(PREFIX)) {
+            // A proxy before this one has taken off an earlier part.
+            let before = request.header(PREFIX).filter(|_| hop.trusted).unwrap_or_default();
+            push_parts(out, &[PREFIX, ": ", before.trim_end_matches('/'), prefix, "\r\n"]);
+        }
+        (edits.lines)(out);
     }
     out.extend_from_slice(b"\r\n");
     host_at
@@ -163,10 +183,16 @@ struct SeenHeaders {
 }
 
 /// Appends the request line and Host; returns where Host is missing.
-fn push_start(out: &mut Vec<u8>, request: &Request<'_>) -> Option<usize> {
+fn push_start(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    edits: Option<&RequestEdits<'_>>,
+) -> Option<usize> {
     out.extend_from_slice(request.method().as_bytes());
     out.push(b' ');
-    if request.target_form() == TargetForm::Origin {
+    if let Some(target) = edits.and_then(|edits| edits.target) {
+        target(out);
+    } else if request.target_form() == TargetForm::Origin {
         out.extend_from_slice(request.target().as_bytes());
     } else {
         out.extend_from_slice(request.path().as_bytes());
@@ -176,7 +202,12 @@ fn push_start(out: &mut Vec<u8>, request: &Request<'_>) -> Option<usize> {
         }
     }
     out.extend_from_slice(b" HTTP/1.1\r\n");
-    let Some(host) = request.host() else { return Some(out.len()) };
+    let host = match edits.and_then(|edits| edits.host) {
+        None => request.host(),
+        Some(ForwardedHost::Backend) => None,
+        Some(ForwardedHost::Fixed(host)) => Some(host),
+    };
+    let Some(host) = host else { return Some(out.len()) };
     push_parts(out, &["Host: ", host, "\r\n"]);
     None
 }
@@ -208,44 +239,35 @@ fn push_connection(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen
 /// Appends the origin of the request: X-Forwarded-* and Forwarded (RFC 7239). If a trusted proxy
 /// has sent one of X-Forwarded-For and Forwarded, the other says the same, as in section 7.4: a
 /// backend that found two different clients could trust neither.
-fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: SeenHeaders) {
+fn push_origin(
+    out: &mut Vec<u8>,
+    request: &Request<'_>,
+    hop: &Hop<'_>,
+    (seen, edits): (SeenHeaders, Option<&RequestEdits<'_>>),
+) {
+    let has_own = |name| edits.is_some_and(|edits| edits.removes(name));
     let lines = request.lines();
     let is_listed = hop.trusted && x_forwarded_for(lines).next().is_some();
     let is_forwarded = hop.trusted && is_closed_list(lines) && forwarded(lines).next().is_some();
-    out.extend_from_slice(b"X-Forwarded-For: ");
-    if is_listed {
-        for member in lines.list_members("X-Forwarded-For") {
-            out.extend_from_slice(member);
-            out.extend_from_slice(b", ");
-        }
-    } else if is_forwarded {
-        for element in forwarded(lines) {
-            match element.client {
-                Some(client) => push_address(out, client),
-                None => out.extend_from_slice(b"unknown"),
-            }
-            out.extend_from_slice(b", ");
-        }
-    }
     let peer = known(hop.peer.to_canonical());
     // A proxy on a Unix socket has no address to append.
     let is_named = peer.is_some() || !is_listed && !is_forwarded;
-    match peer {
-        Some(peer) => push_address(out, peer),
-        None if is_named => out.extend_from_slice(b"unknown"),
-        None => out.truncate(out.len() - b", ".len()),
+    if !has_own("X-Forwarded-For") {
+        push_forwarded_for(out, lines, (is_listed, is_forwarded), peer);
     }
-    out.extend_from_slice(b"\r\n");
     let host = request.host().filter(|host| !host.is_empty());
-    if !(hop.trusted && seen.proto) {
+    if !(hop.trusted && seen.proto || has_own("X-Forwarded-Proto")) {
         let is_https = is_forwarded && came_by_https(request);
         let scheme = if is_https { Scheme::Https } else { hop.scheme };
         push_parts(out, &["X-Forwarded-Proto: ", scheme.as_str(), "\r\n"]);
     }
-    if !(hop.trusted && seen.host)
+    if !(hop.trusted && seen.host || has_own("X-Forwarded-Host"))
         && let Some(host) = host
     {
         push_parts(out, &["X-Forwarded-Host: ", host, "\r\n"]);
+    }
+    if has_own("Forwarded") {
+        return;
     }
     out.extend_from_slice(b"Forwarded: ");
     if is_forwarded {
@@ -271,6 +293,36 @@ fn push_origin(out: &mut Vec<u8>, request: &Request<'_>, hop: &Hop<'_>, seen: Se
         // A valid host needs no backslash: see the decoder's grammar of it.
         let quote = if is_token(host) { "" } else { "\"" };
         push_parts(out, &[";host=", quote, host, quote]);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends X-Forwarded-For with the list that a trusted proxy has sent, in one of the two fields.
+fn push_forwarded_for(
+    out: &mut Vec<u8>,
+    lines: HeaderLines<'_>,
+    (is_listed, is_forwarded): (bool, bool),
+    peer: Option<IpAddr>,
+) {
+    out.extend_from_slice(b"X-Forwarded-For: ");
+    if is_listed {
+        for member in lines.list_members("X-Forwarded-For") {
+            out.extend_from_slice(member);
+            out.extend_from_slice(b", ");
+        }
+    } else if is_forwarded {
+        for element in forwarded(lines) {
+            match element.client {
+                Some(client) => push_address(out, client),
+                None => out.extend_from_slice(b"unknown"),
+            }
+            out.extend_from_slice(b", ");
+        }
+    }
+    match peer {
+        Some(peer) => push_address(out, peer),
+        None if !is_listed && !is_forwarded => out.extend_from_slice(b"unknown"),
+        None => out.truncate(out.len() - b", ".len()),
     }
     out.extend_from_slice(b"\r\n");
 }

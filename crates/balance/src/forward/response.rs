@@ -3,6 +3,7 @@
 use throng_http::STRICT_TRANSPORT_SECURITY as HSTS;
 use throng_proto::http1::{BodyLength, Response, ResponseHead};
 
+use super::edits::AnswerEdits;
 use super::names::{self, Kind};
 use super::{CHUNKED, push_length, push_line};
 
@@ -68,6 +69,17 @@ pub fn write_response<'c>(
     to: &Client<'_>,
     set_cookies: impl IntoIterator<Item = &'c str>,
 ) -> Framing {
+    write_response_with(out, response, to, set_cookies, &AnswerEdits::default())
+}
+
+/// Does the same with changes, except of interim answers.
+pub(crate) fn write_response_with<'c>(
+    out: &mut Vec<u8>,
+    response: &Response<'_>,
+    to: &Client<'_>,
+    set_cookies: impl IntoIterator<Item = &'c str>,
+    edits: &AnswerEdits<'_>,
+) -> Framing {
     let is_interim = response.is_interim();
     if is_interim && !to.http11 {
         return Framing::Empty;
@@ -95,7 +107,7 @@ pub fn write_response<'c>(
             | Kind::Origin
             | Kind::Loop => true,
         };
-        if passes {
+        if passes && (is_interim || !edits.removes(header.name)) {
             push_line(out, &header);
         }
     }
@@ -111,12 +123,14 @@ pub fn write_response<'c>(
         let keep_alive = to.keep_alive && framing != Framing::UntilClose;
         push_connection(out, response, to, keep_alive);
         // One field only (RFC 6797 section 7.1).
-        if let Some(value) = to.hsts.filter(|_| response.header(HSTS).is_none()) {
+        let has_own = response.header(HSTS).is_some() || edits.removes(HSTS);
+        if let Some(value) = to.hsts.filter(|_| !has_own) {
             push_field(out, HSTS, value);
         }
         for cookie in set_cookies {
             push_field(out, "Set-Cookie", cookie);
         }
+        edits.write_lines(out);
     }
     out.extend_from_slice(b"\r\n");
     framing

@@ -14,7 +14,9 @@ use super::counts::CountedNames;
 use super::guard::{Guard, GuardConfig, SAME_HOST};
 use super::hosts::HostMistake;
 use super::matchers::{Matchers, ValuePattern};
+use super::policy::{Policies, PolicyConfig};
 use super::split::{POINTS, Split, SplitConfig};
+use super::template::Template;
 use super::{MAX_ROUTES, MAX_SITES, RuleAction, RuleNames, Site, SiteRule, Sites};
 
 /// A mistake in the sites.
@@ -38,12 +40,15 @@ struct Compiler<'p> {
     /// The pool of the top-level backends, the action of sites without one.
     top: Option<RouteAction>,
     counted: Vec<CountedNames>,
+    /// The rules of the whole file, and the policies so far.
+    rules: &'p PolicyConfig,
+    policies: Policies,
     mistakes: Vec<SiteMistake>,
 }
 
 impl Sites {
-    /// Compiles sites. `pools`: the names of the pools; `limits`: the names of the limits;
-    /// `has_backends`: one of the pools, `default`, has the top-level backends, which also serve
+    /// Compiles sites. `pools`: the names of the pools; `limits`: the names of the limits; `rules`:
+    /// of the whole file, which are valid; `has_backends`: one of the pools, `default`, has the top-level backends, which also serve
     /// all hosts without a site.
     ///
     /// # Errors
@@ -51,12 +56,13 @@ impl Sites {
     pub(crate) fn compile<'p>(
         configured: &[SiteConfig],
         (pools, limits): (impl IntoIterator<Item = &'p str>, &'p [String]),
+        rules: &'p PolicyConfig,
         has_backends: bool,
     ) -> Result<Self, Vec<SiteMistake>> {
         let pools = pools.into_iter().collect();
         let top = has_backends.then(|| RouteAction::Pool(DEFAULT_POOL.to_owned()));
-        let mut compiler =
-            Compiler { pools, limits, top, counted: Vec::new(), mistakes: Vec::new() };
+        let (policies, mistakes, counted) = (Policies::default(), Vec::new(), Vec::new());
+        let mut compiler = Compiler { pools, limits, top, counted, rules, policies, mistakes };
         let mut sites = Self::default();
         let routes: usize = configured.iter().map(|site| site.routes.len()).sum();
         if configured.len() > MAX_SITES || routes > MAX_ROUTES {
@@ -123,6 +129,8 @@ impl Compiler<'_> {
         let (mut rules, mut patterns) = (Vec::new(), Vec::new());
         let of_site = self.limits(key, &site.limits);
         let guard = self.guard(key, &site.guard, &GuardConfig::default());
+        self.rule_mistakes(key, &site.policy, &[]);
+        let policy = site.policy.within(self.rules);
         let own_action = site.action.clone().or_else(|| self.top.clone());
         for (at, route) in site.routes.iter().enumerate() {
             let key = format!("{key}.routes[{at}]");
@@ -149,12 +157,18 @@ impl Compiler<'_> {
                 false => self.guard(&key, &route.guard, &site.guard),
             };
             let rest = (&route.matchers, is_raw, limits, guard);
-            rules.push(self.rule(&key, names, action, rest));
+            let mut rule = self.rule(&key, names, action, rest);
+            let paths = [&route.path[..], &route.prefix].concat();
+            self.rule_mistakes(&key, &route.policy, &paths);
+            self.bind(&key, &mut rule, &route.policy.within(&policy), paths);
+            rules.push(rule);
         }
         let own = own_action.map(|action| {
             let is_raw = site.paths == Paths::Raw;
             let rest = (&Matchers::default(), is_raw, of_site.into(), guard);
-            rules.push(self.rule(key, names("", None), &action, rest));
+            let mut rule = self.rule(key, names("", None), &action, rest);
+            self.bind(key, &mut rule, &policy, Vec::new());
+            rules.push(rule);
             rules.len() as u32 - 1
         });
         let has_raw = rules.iter().any(|rule| rule.is_raw);
@@ -199,7 +213,38 @@ impl Compiler<'_> {
             }
         };
         let (names, matchers) = (Arc::new(names), matchers.clone());
-        SiteRule { names, action, limits, guard, matchers, is_raw }
+        let policy = Arc::default();
+        SiteRule { names, action, limits, guard, policy, matchers, is_raw }
+    }
+
+    /// Adds the mistakes of the rules of a site or route.
+    fn rule_mistakes(&mut self, key: &str, rules: &PolicyConfig, paths: &[String]) {
+        for (of, value, remedy) in rules.mistakes(paths) {
+            self.add(format!("{key}.{of}"), value, remedy);
+        }
+    }
+
+    /// Gives a route the policy of these rules, and its names and paths to its texts.
+    fn bind(&mut self, key: &str, rule: &mut SiteRule, rules: &PolicyConfig, paths: Vec<String>) {
+        let mut text = |of: &str, template: &mut Template| {
+            let remedy = match template.bind(&rule.names, &paths) {
+                Err(remedy) => remedy,
+                Ok(()) if template.has_backend() => {
+                    "no backend answers: drop ${backend}".to_owned()
+                }
+                Ok(()) => return,
+            };
+            self.add(format!("{key}.{of}"), "a text with variables", remedy);
+        };
+        match &mut rule.action {
+            RuleAction::Redirect { to, .. } => text("redirect.to", to.template()),
+            RuleAction::Respond { text: of, .. } => text("respond.text", of),
+            RuleAction::Pool | RuleAction::Split(_) => {}
+        }
+        match self.policies.intern(rules, &rule.names, paths) {
+            Ok(policy) => rule.policy = policy,
+            Err((of, value, remedy)) => self.add(format!("{key}.{of}"), value, remedy),
+        }
     }
 
     /// Returns the rules of who may use a route, together with its site's.

@@ -6,6 +6,7 @@ use throng_config::AccessDetail;
 
 use super::guard::GuardConfig;
 use super::matchers::Matchers;
+use super::policy::PolicyConfig;
 use super::split::SplitConfig;
 use super::template::{RedirectTarget, Template};
 
@@ -31,6 +32,8 @@ pub struct SiteConfig {
     /// The requests that are logged. Default: what [`AccessLog::detail`](crate::AccessLog::detail)
     /// returns.
     pub access: Option<AccessDetail>,
+    /// The treatment of its requests and answers.
+    pub policy: PolicyConfig,
 }
 
 /// A route: requests with one of these paths, for which all conditions hold.
@@ -58,6 +61,8 @@ pub struct RouteConfig {
     pub access: Option<AccessDetail>,
     /// Count its requests also apart from the site's.
     pub metrics: bool,
+    /// The treatment of its requests and answers, besides its site's.
+    pub policy: PolicyConfig,
 }
 
 /// The action of a request.

@@ -7,11 +7,13 @@ use serde::Serialize;
 use throng_http::Match;
 use throng_proto::http1::Request;
 
+use super::policy::Policy;
 use super::readings;
 use super::split::{SplitShare, Splitting};
-use super::template::Variables;
+use super::variables::Variables;
 use super::{RuleAction, Site, SiteRule, Sites, Unrouted};
 use crate::cookie::CookieKey;
+use crate::forward::{self, Hop, Scheme};
 use crate::limit::LimitConfig;
 
 /// The route of a request, and why the other routes of its site are not.
@@ -35,6 +37,10 @@ pub struct Explanation {
     pub location: Option<String>,
     /// Why the balancer answers; empty if a pool does.
     pub reason: &'static str,
+    /// The head of the request for a backend, if it is not as the client has sent it.
+    pub forwarded: Vec<String>,
+    /// The headers that its answer has besides those of the backend.
+    pub response_headers: Vec<String>,
     /// The names of the limits that count it.
     pub limits: Vec<String>,
     /// The ways in which backends are known to read the path, if there are several.
@@ -68,10 +74,9 @@ impl Sites {
     pub(crate) fn explain(
         &self,
         of: Variables<'_>,
-        client: IpAddr,
         (limits, key): (&[LimitConfig], &CookieKey),
     ) -> Explanation {
-        let request = of.request;
+        let Variables { request, client, .. } = of;
         let found = self.find(request, client, &mut Vec::new());
         let site = self.site_of(request);
         let mut explanation = Explanation {
@@ -81,6 +86,8 @@ impl Sites {
         };
         match &found {
             Ok(rule) => {
+                let names = Some(&*rule.names);
+                explanation.treat(&rule.policy, &Variables { names, ..of });
                 let limits = rule.limits.iter().filter_map(|at| limits.get(usize::from(*at)));
                 explanation.limits = limits.map(|limit| limit.name.clone()).collect();
                 explanation.choose(rule, of, Splitting { request, client, key });
@@ -103,17 +110,46 @@ impl Explanation {
         Self { status: Some(status), reason, ..Self::default() }
     }
 
+    /// Adds the changes of headers.
+    pub(crate) fn treat(&mut self, policy: &Policy, of: &Variables<'_>) {
+        let lines = |out: &mut Vec<u8>| policy.request.write(of, out);
+        let target = |out: &mut Vec<u8>| policy.write_target(of, out);
+        if let Some(edits) = policy.request_edits(of, (&target, &lines)) {
+            let hop = Hop {
+                peer: of.peer,
+                trusted: false,
+                scheme: if of.is_secure { Scheme::Https } else { Scheme::Http },
+                certificate: None,
+                close: false,
+                dropped: &[],
+                loop_id: "ID",
+            };
+            let mut head = Vec::new();
+            let host_at = forward::write_request_with(&mut head, of.request, &hop, Some(&edits));
+            if let Some(at) = host_at {
+                head.splice(at..at, *b"Host: BACKEND\r\n");
+            }
+            self.forwarded = in_lines(&head);
+        }
+        let mut lines = Vec::new();
+        policy.write_answer_lines(of, &mut lines);
+        self.response_headers = in_lines(&lines);
+    }
+
     fn choose(&mut self, rule: &SiteRule, of: Variables<'_>, client: Splitting<'_>) {
         let name = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
         self.route = name(&rule.names.route);
         if let Some(reason) = rule.refusal(of.request, client.client) {
             (self.status, self.reason, self.limits) = (Some(403), reason, Vec::new());
+            self.forwarded.clear();
             return;
         }
         self.pool = name(&rule.names.pool);
         self.split(rule, client);
-        if let Some((response, reason)) = rule.answer(of) {
+        if !rule.has_pool() {
+            let (response, reason) = rule.answer(of);
             (self.status, self.reason) = (Some(response.status().code()), reason);
+            self.forwarded.clear();
         }
         if let RuleAction::Redirect { to, .. } = &rule.action {
             self.location = to.render(of);
@@ -126,6 +162,12 @@ impl Explanation {
         self.point = split.point(of);
         self.pool = self.point.map(|point| split.at(point).pool.to_string());
     }
+}
+
+/// Returns the lines of a head, with a word for a backend that is not known.
+fn in_lines(head: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(head).replace('\0', "BACKEND");
+    text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
 impl Site {

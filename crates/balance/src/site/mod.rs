@@ -8,13 +8,17 @@ mod config;
 mod counts;
 mod explain;
 mod guard;
+mod headers;
 mod hosts;
 mod matchers;
+mod policy;
 mod readings;
+mod rewrite;
 mod split;
 mod template;
 #[cfg(test)]
 mod tests;
+mod variables;
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -34,13 +38,16 @@ pub use counts::{SiteCounters, SiteRow};
 pub use explain::{Explanation, OtherRoute, Reading};
 use guard::Guard;
 pub use guard::GuardConfig;
+pub use headers::HeaderRulesConfig;
 use hosts::Hosts;
 pub use matchers::{Matchers, ValuePattern};
+pub use policy::{Policy, PolicyConfig, RequestIds};
+pub use rewrite::PathChange;
 use split::Split;
 pub(crate) use split::{Chosen, Splitting};
 pub use split::{SplitBy, SplitConfig, SplitShare};
-pub(crate) use template::Variables;
 pub use template::{RedirectTarget, Template};
+pub(crate) use variables::Variables;
 
 /// The most sites.
 pub(crate) const MAX_SITES: usize = 4096;
@@ -85,6 +92,7 @@ pub(crate) struct SiteRule {
     pub(crate) limits: Box<[u16]>,
     /// `None`: all may use it.
     guard: Option<Arc<Guard>>,
+    pub(crate) policy: Arc<Policy>,
     matchers: Matchers,
     is_raw: bool,
 }
@@ -273,11 +281,18 @@ impl SiteRule {
         }
     }
 
-    /// Returns the balancer's own answer and the reason for the log; `None` if a pool answers.
-    pub(crate) fn answer(&self, of: Variables<'_>) -> Option<(Response, &'static str)> {
+    /// Returns whether a pool answers.
+    pub(crate) fn has_pool(&self) -> bool {
+        matches!(self.action, RuleAction::Pool | RuleAction::Split(_))
+    }
+
+    /// Returns the balancer's own answer and the reason for the log.
+    pub(crate) fn answer(&self, of: Variables<'_>) -> (Response, &'static str) {
         let no_host = || Response::error(Status::BAD_REQUEST, "this route needs a Host");
-        Some(match &self.action {
-            RuleAction::Pool | RuleAction::Split(_) => return None,
+        match &self.action {
+            RuleAction::Pool | RuleAction::Split(_) => {
+                (Response::error(Status::SERVICE_UNAVAILABLE, ""), "the route has a pool")
+            }
             RuleAction::Redirect { to, status } => {
                 let header = |target| Response::new(*status).header("Location", target).ok();
                 (to.render(of).and_then(header).unwrap_or_else(no_host), "the route redirects")
@@ -288,7 +303,7 @@ impl SiteRule {
                 let response = response.unwrap_or_else(no_host);
                 (upgrade_if_required(response), "the route responds")
             }
-        })
+        }
     }
 }
 

@@ -1,34 +1,18 @@
-//! Texts with variables: the targets of redirections, and answers.
+//! Texts with variables: headers, the targets of redirections, and answers.
 
 use std::str::FromStr;
 
-use throng_proto::http1::Request;
-
-/// The variables, as errors list them.
-const VARIABLES: &str = "${scheme}, ${host}, ${path}, ${query} or ${uri}";
+use super::RuleNames;
+use super::variables::{Form, PartOfPath, Variable, Variables};
 
 /// A text with variables of the request.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Template(Vec<Part>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Part {
     Text(Box<str>),
-    /// `http` or `https`, as the client uses it.
-    Scheme,
-    /// Without the port.
-    Host,
-    Path,
-    Query,
-    /// Path and query.
-    Uri,
-}
-
-/// The values of variables.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Variables<'r> {
-    pub(crate) request: &'r Request<'r>,
-    pub(crate) is_secure: bool,
+    Variable(Variable),
 }
 
 /// The error is the remedy.
@@ -39,20 +23,11 @@ impl FromStr for Template {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once("${") {
-            let Some((name, after)) = after.split_once('}') else {
-                return Err(format!("a variable ends with }}: write {VARIABLES}"));
-            };
+            let (name, after) = after.split_once('}').ok_or_else(Variable::unended)?;
             if !before.is_empty() {
                 parts.push(Part::Text(before.into()));
             }
-            parts.push(match name {
-                "scheme" => Part::Scheme,
-                "host" => Part::Host,
-                "path" => Part::Path,
-                "query" => Part::Query,
-                "uri" => Part::Uri,
-                _ => return Err(format!("${{{name}}} is not a variable: write {VARIABLES}")),
-            });
+            parts.push(Part::Variable(Variable::parse(name)?));
             rest = after;
         }
         if !rest.is_empty() {
@@ -63,34 +38,100 @@ impl FromStr for Template {
 }
 
 impl Template {
-    /// Returns the text for a request; `None` if it needs the host, and the request has none.
-    pub(crate) fn render(&self, of: Variables<'_>) -> Option<String> {
-        let request = of.request;
-        let mut out = String::new();
+    fn variables(&self) -> impl Iterator<Item = &Variable> {
+        self.0.iter().filter_map(|part| match part {
+            Part::Text(_) => None,
+            Part::Variable(variable) => Some(variable),
+        })
+    }
+
+    /// Returns whether it has the variable of the backend.
+    pub(super) fn has_backend(&self) -> bool {
+        self.variables().any(|variable| *variable == Variable::Backend)
+    }
+
+    /// Returns whether its text depends on the names of the route or on its patterns.
+    pub(super) fn depends_on_route(&self) -> bool {
+        self.variables().any(|variable| {
+            let is_name = matches!(variable, Variable::Site | Variable::Route | Variable::Pool);
+            is_name || matches!(variable, Variable::PathPart(_))
+        })
+    }
+
+    /// Returns whether it is the same for each request, apart from the backend.
+    pub(super) fn is_fixed(&self) -> bool {
+        self.variables().all(|variable| *variable == Variable::Backend)
+    }
+
+    /// Returns whether all its variables are parts of the request's target.
+    pub(super) fn is_of_target(&self) -> bool {
+        use Variable::{FoundPart, Path, PathPart, Query, Uri};
+        let is_part = |it: &Variable| matches!(it, Path | Query | Uri | PathPart(_) | FoundPart(_));
+        self.variables().all(is_part)
+    }
+
+    /// Writes the names of a route into it, and finds parts of the path in these patterns. A pool
+    /// that a split chooses has no name yet.
+    ///
+    /// # Errors
+    /// The remedy: a pattern does not have a part.
+    pub(super) fn bind(&mut self, names: &RuleNames, patterns: &[String]) -> Result<(), String> {
+        for part in &mut self.0 {
+            let Part::Variable(variable) = part else { continue };
+            *part = match variable {
+                Variable::Site => Part::Text((*names.site).into()),
+                Variable::Route => Part::Text((*names.route).into()),
+                Variable::Pool if !names.pool.is_empty() => Part::Text((*names.pool).into()),
+                Variable::PathPart(name) => {
+                    let found = PartOfPath::in_patterns(patterns, name);
+                    let remedy = || {
+                        format!(
+                            "each path of the route has {{{name}}} or at its end {{*{name}}}: \
+                             write path = \"/a/{{*{name}}}\""
+                        )
+                    };
+                    Part::Variable(Variable::FoundPart(found.ok_or_else(remedy)?))
+                }
+                _ => continue,
+            };
+        }
+        Ok(())
+    }
+
+    /// Appends the text for a request.
+    pub(super) fn write(&self, of: &Variables<'_>, form: Form, out: &mut Vec<u8>) {
         for part in &self.0 {
             match part {
-                Part::Text(text) => out.push_str(text),
-                Part::Scheme => out.push_str(if of.is_secure { "https" } else { "http" }),
-                Part::Host => out.push_str(name_of(request.host()?)),
-                Part::Path => out.push_str(request.path()),
-                Part::Query => out.push_str(request.query().unwrap_or_default()),
-                Part::Uri => {
-                    out.push_str(request.path());
-                    if let Some(query) = request.query() {
-                        out.push('?');
-                        out.push_str(query);
-                    }
-                }
+                Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Part::Variable(variable) => variable.write(of, form, out),
             }
         }
-        Some(out)
     }
-}
 
-/// Returns a host without its port.
-fn name_of(host: &str) -> &str {
-    let port = host.rfind(':').filter(|colon| !host[*colon..].contains(']'));
-    port.map_or(host, |colon| &host[..colon])
+    /// Appends its text, which [is the same](Self::is_fixed) for each request.
+    pub(super) fn write_fixed(&self, out: &mut Vec<u8>) {
+        for part in &self.0 {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Part::Variable(_) => out.push(crate::forward::BACKEND),
+            }
+        }
+    }
+
+    /// Returns the text for a request; `None` if it needs the host, and the request has none.
+    pub(crate) fn render(&self, of: Variables<'_>) -> Option<String> {
+        self.render_as(of, Form::Text)
+    }
+
+    fn render_as(&self, of: Variables<'_>, form: Form) -> Option<String> {
+        if of.request.host().is_none() && self.variables().any(|it| *it == Variable::Host) {
+            return None;
+        }
+        let mut out = Vec::new();
+        self.write(&of, form, &mut out);
+        let text = String::from_utf8(out);
+        Some(text.unwrap_or_else(|it| String::from_utf8_lossy(it.as_bytes()).into_owned()))
+    }
 }
 
 /// The target of a redirection: no part of it that clients choose can name another host than
@@ -132,10 +173,14 @@ impl FromStr for RedirectTarget {
 }
 
 impl RedirectTarget {
+    pub(super) fn template(&mut self) -> &mut Template {
+        &mut self.0
+    }
+
     /// Returns the target for a request, as [`Template::render`] does. Slashes at the beginning
     /// become one: browsers take two, or a backslash, for the beginning of a host.
     pub(crate) fn render(&self, of: Variables<'_>) -> Option<String> {
-        let target = self.0.render(of)?;
+        let target = self.0.render_as(of, Form::Url)?;
         Some(match target.starts_with('/') {
             true => format!("/{}", target.trim_start_matches(['/', '\\'])),
             false => target,
@@ -154,9 +199,7 @@ mod tests {
         let (mut decoder, mut input) = (Decoder::new(), Input::new(&mut bytes));
         let event = decoder.next_event(&mut input, &Limits::default()).unwrap();
         let Some(Event::Head(request)) = event else { panic!("{event:?}") };
-        to.parse::<RedirectTarget>()
-            .unwrap()
-            .render(Variables { request: &request, is_secure: false })
+        to.parse::<RedirectTarget>().unwrap().render(crate::site::tests::variables(&request))
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod capacity;
 mod connections;
 mod early;
 mod forward_allocations;
+mod headers;
 mod health;
 mod hostile;
 #[cfg(target_os = "linux")]

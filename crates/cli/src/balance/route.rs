@@ -139,6 +139,12 @@ fn in_words(explanation: &Explanation) -> String {
     if let Some(location) = &explanation.location {
         line("location", location);
     }
+    for forwarded in &explanation.forwarded {
+        line("sends", forwarded);
+    }
+    for header in &explanation.response_headers {
+        line("adds", header);
+    }
     for reading in &explanation.readings {
         let route = reading.route.as_deref().unwrap_or("no route");
         line("reading", &format!("{}: {route}", reading.path));

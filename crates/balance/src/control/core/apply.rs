@@ -192,6 +192,7 @@ impl ControlCore {
                 || self.lookup_interval != config.lookup_interval
                 || self.sites.0 != config.sites
                 || self.limits.0 != config.limits
+                || self.policy.0 != config.policy
                 || rules(&self.pools) != rules(&pools)
                 || self.security != (config.tls.clone(), config.backend_tls.clone()),
             ..Changes::default()
@@ -200,6 +201,8 @@ impl ControlCore {
         let limits = RateLimits::new(&config.limits, &self.limits.1);
         let sites = config.compiled_sites().unwrap_or_default();
         self.counters = SiteCounters::new(sites.as_deref(), &self.counters);
+        self.policy.1 = config.compiled_policy().unwrap_or_default();
+        self.policy.0 = config.policy;
         self.sites = (config.sites, sites);
         self.limits = (config.limits, limits);
         self.settings = config.settings;

@@ -11,13 +11,13 @@ use throng_proto::ws::handshake::Key;
 
 use super::LogEntry;
 use crate::backend::{Backend, Wanted};
-use crate::forward::{Bound, Framing};
+use crate::forward::{AnswerEdits, Bound, Framing};
 use crate::guards::{HandshakePermit, RequestGuard, TunnelGuard};
 use crate::pool::Pool;
 use crate::queue::{QueuePlace, RetryPermit};
 use crate::report::Failure;
 use crate::settings::Target;
-use crate::site::CountedRequest;
+use crate::site::{CountedRequest, Policy};
 
 /// The bytes of a request that are kept for a retry; a longer request has only its first try.
 const REPLAY_LIMIT: usize = 64 << 10;
@@ -208,15 +208,20 @@ pub(in crate::shard) struct Exchange {
     split_cookie: Option<Box<str>>,
     /// The counters of its site.
     counted: Option<CountedRequest>,
+    /// The treatment of its route.
+    policy: Arc<Policy>,
+    /// The lines of its answer that depend on it.
+    answer_lines: Option<Box<[u8]>>,
 }
 
 impl Exchange {
-    /// Creates the record of a request that has just come; `text` is for the backend, whose Host is
-    /// due at `host_at` if the request has none.
+    /// Creates the record of a request that has just come, with its treatment and the lines of its
+    /// answer that depend on it; `text` is for the backend, whose Host is due at `host_at` if the
+    /// request has none.
     pub(in crate::shard) fn new(
         facts: RequestFacts,
-        text: Vec<u8>,
-        host_at: Option<usize>,
+        (policy, answer_lines): (Arc<Policy>, Option<Box<[u8]>>),
+        (text, host_at): (Vec<u8>, Option<usize>),
         entry: Option<Box<LogEntry>>,
         now: Instant,
     ) -> Self {
@@ -233,19 +238,21 @@ impl Exchange {
             entry,
             split_cookie: None,
             counted: None,
+            policy,
+            answer_lines,
         }
     }
 
     /// Creates the record of a connection that is passed through, after these bytes.
     pub(in crate::shard) fn passed_through(
-        pool: Arc<Pool>,
+        (pool, policy): (Arc<Pool>, Arc<Policy>),
         received: Vec<u8>,
         (client, bound): (IpAddr, Option<Bound>),
         entry: Option<Box<LogEntry>>,
         now: Instant,
     ) -> Self {
         let facts = RequestFacts::passed_through(pool, client, bound);
-        let mut exchange = Self::new(facts, received, None, entry, now);
+        let mut exchange = Self::new(facts, (policy, None), (received, None), entry, now);
         (exchange.keep_alive, exchange.body) = (false, BodyState::Complete);
         exchange
     }
@@ -263,6 +270,12 @@ impl Exchange {
     /// Returns the value of the Set-Cookie with the client's point in a split.
     pub(in crate::shard) fn split_cookie(&self) -> Option<&str> {
         self.split_cookie.as_deref()
+    }
+
+    /// Returns the changes of the head of its answer.
+    pub(in crate::shard) fn answer_edits(&self) -> AnswerEdits<'_> {
+        let backend = self.backend().map(|backend| backend.address());
+        self.policy.answer_edits(self.answer_lines.as_deref(), backend)
     }
 
     pub(in crate::shard) fn facts(&self) -> &RequestFacts {

@@ -509,6 +509,8 @@ impl AnswerReader<'_> {
         let date = if response.is_interim() { "" } else { self.time.date() };
         let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref(), date };
         let cookies = cookie.as_deref().into_iter().chain(self.exchange.split_cookie());
-        self.actions.write(self.to, |out| forward::write_response(out, response, &to, cookies))
+        let edits = self.exchange.answer_edits();
+        self.actions
+            .write(self.to, |out| forward::write_response_with(out, response, &to, cookies, &edits))
     }
 }

@@ -272,7 +272,12 @@ impl BalanceParts {
         let date = self.time.date().to_owned();
         let to =
             forward::Client { is_head, hsts: hsts.as_deref(), ..forward::Client::unknown(&date) };
-        self.end_with(id, status, reason, |out| forward::write_error(out, status, reason, &to));
+        let mut text = Vec::new();
+        forward::write_error(&mut text, status, reason, &to);
+        if let Some(exchange) = &client.exchange {
+            exchange.answer_edits().apply(&mut text, 0);
+        }
+        self.end_with(id, status, reason, |out| out.extend_from_slice(&text));
     }
 
     /// Answers a client instead of a backend, by a rule. Its connection continues, or ends.

@@ -5,6 +5,7 @@
 //! on another backend if one does not accept. Then it is a tunnel of bytes that are not frames.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use throng_engine::AddressKey;
 use throng_http::ReplyTo;
@@ -325,7 +326,8 @@ impl BalanceParts {
         let is_bound = settings.sticky == Sticky::Ip;
         let bound = is_bound.then(|| Bound::Hash(client_key(&settings.cookie_key, address)));
         let entry = self.log.begin_passthrough(server_name, client.origin.subject(), now);
-        let exchange = Exchange::passed_through(pool, received, (address, bound), entry, now);
+        let of_pool = (pool, Arc::clone(&self.rules.configuration().policy));
+        let exchange = Exchange::passed_through(of_pool, received, (address, bound), entry, now);
         self.meters.count(|it| it.passed_through += 1);
         client.begin(Box::new(exchange));
         if !self.clients.may_pass(&random, self.time.tick()) {

@@ -2,7 +2,6 @@
 //! with the text for a backend.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use throng_engine::random::Random;
@@ -19,7 +18,9 @@ use crate::limit::{BeyondLimit, Counted, RateLimits, Refusal};
 use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::{Beginning, RequestLog};
 use crate::shard::rules::BalanceRules;
-use crate::site::{Chosen, CountedRequest, RuleNames, Sites, Splitting, Unrouted, Variables};
+use crate::site::{
+    Chosen, CountedRequest, Policy, RequestIds, RuleNames, Sites, Splitting, Unrouted, Variables,
+};
 use crate::unix_peer::client_address;
 
 const LOOPED: &str = "this request has come through this balancer before: a backend of it, or \
@@ -40,6 +41,8 @@ pub(super) struct OwnAnswer {
     was_begun: bool,
     /// A rule or limit refuses the request, or it has no route.
     is_refusal: bool,
+    /// The treatment of its headers, with lines that depend on the request.
+    headers: Option<(Arc<Policy>, Option<Box<[u8]>>)>,
 }
 
 impl OwnAnswer {
@@ -56,6 +59,7 @@ impl OwnAnswer {
             limit: None,
             was_begun: false,
             is_refusal: false,
+            headers: None,
         }
     }
 
@@ -69,7 +73,11 @@ impl OwnAnswer {
             out.extend_from_slice(text);
             return false;
         }
+        let from = out.len();
         self.response.encode(to, out);
+        if let Some((policy, lines)) = &self.headers {
+            policy.answer_edits(lines.as_deref(), None).apply(out, from);
+        }
         self.response.keeps_alive(to)
     }
 
@@ -142,29 +150,42 @@ pub(super) fn begin_exchange(
     };
     let mut begins = Beginning::new(request, client, origin);
     let mut split_cookie = None;
+    let mut policy = &rules.configuration().policy;
+    let mut of = Variables {
+        request,
+        is_secure,
+        client,
+        peer: ip,
+        server_name: origin.asked_name(),
+        certificate: origin.certificate(),
+        names: None,
+        request_id: None,
+    };
     let Configuration { sites, limits, counters, .. } = &**rules.configuration();
     if let Some(sites) = sites {
-        let of = Asking {
-            of: Variables { request, is_secure },
-            client,
-            key: asked.key(),
-            certificate: origin.certificate(),
-            cookie_key: &settings.cookie_key,
-            now,
-        };
-        let chosen =
-            route((sites, limits), of, (scratch, random)).map_err(|(names, mut answer)| {
-                answer.entry = log.begin(&begins.with_route(names, None), None, now);
-                let status = answer.response.status().code();
-                let counts = names.and_then(|names| counters.at(names.counts));
-                counts.inspect(|counts| counts.note_own(status, answer.is_refusal));
-                answer.was_begun = true;
-                if let (Some(entry), Some(limit)) = (&mut answer.entry, &answer.limit) {
-                    entry.set_limit(limit);
-                }
-                Unserved::Answered(answer)
-            })?;
+        let draw = |policy: &Policy| RequestId::new(policy, (request, is_trusted), rules, log);
+        let (key, cookie_key) = (asked.key(), &settings.cookie_key);
+        let asking = Asking { of, key, cookie_key, draw: &draw, now };
+        let chosen = route((sites, limits), asking, (scratch, random)).map_err(|unforwarded| {
+            let Unforwarded { names, policy: of_route, id, mut answer } = unforwarded;
+            let policy = of_route.unwrap_or(policy);
+            let id = id.unwrap_or_else(|| draw(policy));
+            let names_of = names.map(|names| &**names);
+            let of = Variables { names: names_of, request_id: id.text(), ..of };
+            answer.headers = Some((Arc::clone(policy), policy.answer_lines(&of)));
+            answer.entry = log.begin(&begins.with_route(names, None), id.drawn, now);
+            let status = answer.response.status().code();
+            let counts = names.and_then(|names| counters.at(names.counts));
+            counts.inspect(|counts| counts.note_own(status, answer.is_refusal));
+            answer.was_begun = true;
+            if let (Some(entry), Some(limit)) = (&mut answer.entry, &answer.limit) {
+                entry.set_limit(limit);
+            }
+            Unserved::Answered(answer)
+        })?;
+        let (chosen, of_route) = chosen;
         begins = begins.with_route(Some(chosen.names), chosen.point);
+        (of.names, policy) = (Some(&**chosen.names), of_route);
         split_cookie = chosen.cookie.map(|(name, point)| {
             let same_site = settings.cookie_same_site;
             forward::set_cookie(name, point.into(), is_secure, same_site).into()
@@ -193,70 +214,117 @@ pub(super) fn begin_exchange(
         loop_id,
     };
     let mut head = Vec::with_capacity(request.raw().len() + 256);
-    let host_at = forward::write_request(&mut head, request, &hop);
-    let is_without = request.values("x-request-id").all(str::is_empty);
-    let id = (settings.request_ids && is_without).then(|| log.create_id());
-    if let Some(id) = &id {
+    let id = RequestId::new(policy, (request, is_trusted), rules, log);
+    of.request_id = id.text();
+    let lines = |out: &mut Vec<u8>| policy.request.write(&of, out);
+    let target = |out: &mut Vec<u8>| policy.write_target(&of, out);
+    let edits = policy.request_edits(&of, (&target, &lines));
+    let host_at = forward::write_request_with(&mut head, request, &hop, edits.as_ref());
+    if let Some(id) = &id.drawn
+        && policy.request_ids == RequestIds::Pass
+    {
         head.truncate(head.len() - b"\r\n".len());
         head.extend_from_slice(format!("X-Request-ID: {id}\r\n\r\n").as_bytes());
     }
-    let entry = log.begin(&begins, id, now);
+    let treatment = (Arc::clone(policy), policy.answer_lines(&of));
+    let entry = log.begin(&begins, id.drawn, now);
     let counts = begins.names().and_then(|names| counters.at(names.counts)).map(Arc::clone);
     let counted = counts.map(|counts| CountedRequest::new(counts, now));
-    let exchange = Exchange::new(facts, head, host_at, entry, now).with_split_cookie(split_cookie);
-    Ok(exchange.with_counts(counted))
+    let exchange = Exchange::new(facts, treatment, (head, host_at), entry, now);
+    Ok(exchange.with_split_cookie(split_cookie).with_counts(counted))
+}
+
+/// The id of a request.
+struct RequestId<'r> {
+    /// As it was sent.
+    sent: Option<&'r str>,
+    /// In its place.
+    drawn: Option<String>,
+}
+
+impl<'r> RequestId<'r> {
+    fn new(
+        policy: &Policy,
+        (request, is_trusted): (&Request<'r>, bool),
+        rules: &BalanceRules,
+        log: &RequestLog,
+    ) -> Self {
+        let sent = request.values("x-request-id").find(|id| !id.is_empty());
+        let is_due = match policy.request_ids {
+            RequestIds::Pass => rules.settings().request_ids && sent.is_none(),
+            RequestIds::Add => !is_trusted || sent.is_none(),
+            RequestIds::Replace => true,
+        };
+        Self { sent, drawn: is_due.then(|| log.create_id()) }
+    }
+
+    fn text(&self) -> Option<&str> {
+        self.drawn.as_deref().or(self.sent)
+    }
 }
 
 /// A request whose route is looked up.
 struct Asking<'r> {
     of: Variables<'r>,
-    /// The client, past trusted proxies.
-    client: IpAddr,
     /// The key of a handshake.
     key: Option<&'r Key>,
-    certificate: Option<&'r [u8]>,
     /// The points of splits depend on it.
     cookie_key: &'r CookieKey,
+    /// Returns the id of the request.
+    draw: &'r dyn Fn(&Policy) -> RequestId<'r>,
     now: Instant,
 }
 
-/// The names for the log and the answer of a request that the balancer answers.
-type Unforwarded<'s> = (Option<&'s Arc<RuleNames>>, Box<OwnAnswer>);
+/// A request that the balancer answers.
+struct Unforwarded<'s, 'r> {
+    /// The names for the log.
+    names: Option<&'s Arc<RuleNames>>,
+    /// The treatment of the answer, if it has a route.
+    policy: Option<&'s Arc<Policy>>,
+    /// Its id, if that is drawn already.
+    id: Option<RequestId<'r>>,
+    answer: Box<OwnAnswer>,
+}
 
-/// Returns the route's choice for a request that a pool answers.
-fn route<'s>(
+/// Returns the route's choice for a request that a pool answers, and its treatment.
+fn route<'s, 'r>(
     (sites, limits): (&'s Sites, &RateLimits),
-    asking: Asking<'_>,
+    asking: Asking<'r>,
     (scratch, random): (&mut Vec<u8>, &mut Random),
-) -> Result<Chosen<'s>, Unforwarded<'s>> {
-    let refused = |response, reason| Box::new(OwnAnswer::refusal(response, reason));
-    let rule = match sites.find(asking.of.request, asking.client, scratch) {
+) -> Result<(Chosen<'s>, &'s Arc<Policy>), Unforwarded<'s, 'r>> {
+    let of = asking.of;
+    let rule = match sites.find(of.request, of.client, scratch) {
         Ok(rule) => rule,
         Err(Unrouted { status, reason, names }) => {
-            return Err((names, refused(Response::error(status, reason), reason)));
+            let answer = Box::new(OwnAnswer::refusal(Response::error(status, reason), reason));
+            return Err(Unforwarded { names, policy: None, id: None, answer });
         }
     };
-    if let Some(reason) = rule.refusal(asking.of.request, asking.client) {
+    let answered = |answer| {
+        let (names, policy) = (Some(&rule.names), Some(&rule.policy));
+        Unforwarded { names, policy, id: None, answer: Box::new(answer) }
+    };
+    if let Some(reason) = rule.refusal(of.request, of.client) {
         let response = Response::error(Status::FORBIDDEN, "this client or page may not use this");
-        return Err((Some(&rule.names), refused(response, reason)));
+        return Err(answered(OwnAnswer::refusal(response, reason)));
     }
     for limit in rule.limits.iter().filter_map(|at| limits.at(*at)) {
-        let Asking { of, client, certificate, now, .. } = asking;
+        let Variables { client, certificate, .. } = of;
+        let now = asking.now;
         let (site, route) = (&*rule.names.site, &*rule.names.route);
         let counted = Counted { request: of.request, client, site, route, certificate, now };
         if let Err(refused) = limit.check(counted) {
-            return Err((Some(&rule.names), Box::new(refuse(&refused, &asking))));
+            return Err(answered(refuse(&refused, &asking)));
         }
     }
-    match rule.answer(asking.of) {
-        None => {
-            let Asking { of: Variables { request, .. }, client, cookie_key: key, .. } = asking;
-            Ok(rule.choose(Splitting { request, client, key }, random))
-        }
-        Some((response, reason)) => {
-            Err((Some(&rule.names), Box::new(OwnAnswer::new(response, reason))))
-        }
+    if rule.has_pool() {
+        let Variables { request, client, .. } = of;
+        let key = asking.cookie_key;
+        return Ok((rule.choose(Splitting { request, client, key }, random), &rule.policy));
     }
+    let id = (asking.draw)(&rule.policy);
+    let (response, reason) = rule.answer(Variables { request_id: id.text(), ..of });
+    Err(Unforwarded { id: Some(id), ..answered(OwnAnswer::new(response, reason)) })
 }
 
 /// Returns the answer to a request that is beyond a limit.

@@ -23,6 +23,20 @@ pub(super) fn with_request<R>(head: &str, with: impl FnOnce(&Request<'_>) -> R) 
     }
 }
 
+/// The variables of a request of a client without a route.
+pub(super) fn variables<'r>(request: &'r Request<'r>) -> Variables<'r> {
+    Variables {
+        request,
+        is_secure: false,
+        client: CLIENT,
+        peer: CLIENT,
+        server_name: None,
+        certificate: None,
+        names: None,
+        request_id: None,
+    }
+}
+
 pub(super) fn get(host: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\nHost: {host}")
 }
@@ -42,7 +56,7 @@ fn pool(name: &str) -> Option<RouteAction> {
 }
 
 fn compile(sites: &[SiteConfig]) -> Sites {
-    Sites::compile(sites, (["p", "q"], &[]), false).unwrap()
+    Sites::compile(sites, (["p", "q"], &[]), &PolicyConfig::default(), false).unwrap()
 }
 
 fn site(hosts: &[&str], routes: Vec<RouteConfig>) -> SiteConfig {
@@ -243,7 +257,8 @@ fn hosts_lead_to_their_sites_in_each_form_of_a_request() {
 fn top_level_backends_have_all_other_hosts_and_routes_without_an_action() {
     let routes = vec![RouteConfig { path: vec!["/x".to_owned()], ..RouteConfig::default() }];
     let configured = [site(&["a"], routes)];
-    let sites = Sites::compile(&configured, (["default"], &[]), true).unwrap();
+    let sites =
+        Sites::compile(&configured, (["default"], &[]), &PolicyConfig::default(), true).unwrap();
     for (head, expected) in [
         (get("a", "/x"), "a /x"),
         (get("a", "/y"), "a -"),
@@ -257,7 +272,8 @@ fn top_level_backends_have_all_other_hosts_and_routes_without_an_action() {
     ] {
         assert_eq!(found(&sites, &head), expected, "{head}");
     }
-    let error = Sites::compile(&configured, (["p"], &[]), false).unwrap_err();
+    let error =
+        Sites::compile(&configured, (["p"], &[]), &PolicyConfig::default(), false).unwrap_err();
     assert!(error[0].key == "sites[0].routes[0]" && error[0].remedy.contains("pool"), "{error:?}");
 }
 
@@ -446,13 +462,14 @@ fn mistakes_name_setting_value_and_remedy() {
             "hosts",
         ),
     ] {
-        let mistakes = Sites::compile(&[site], (["p", "q"], &[]), false).unwrap_err();
+        let mistakes = Sites::compile(&[site], (["p", "q"], &[]), &PolicyConfig::default(), false)
+            .unwrap_err();
         let first = &mistakes[0];
         assert_eq!((first.key.as_str(), first.value.as_str()), (key, value), "{mistakes:?}");
         assert!(first.remedy.contains(remedy), "{mistakes:?}");
     }
     let two = [site(&["a", "b"], Vec::new()), site(&["c", "B"], Vec::new())];
-    let mistakes = Sites::compile(&two, (["p"], &[]), false).unwrap_err();
+    let mistakes = Sites::compile(&two, (["p"], &[]), &PolicyConfig::default(), false).unwrap_err();
     assert_eq!(mistakes[0].key, "sites[1].hosts[1]");
     assert!(mistakes[0].remedy.contains("sites[0]"), "{mistakes:?}");
 }
@@ -475,11 +492,7 @@ fn an_explanation_names_the_route_the_readings_and_why_others_are_not() {
     }]);
     let explain = |head: &str| {
         with_request(head, |request| {
-            sites.explain(
-                Variables { request, is_secure: false },
-                CLIENT,
-                (&[], &CookieKey::default()),
-            )
+            sites.explain(variables(request), (&[], &CookieKey::default()))
         })
     };
     let known = explain(&get("a", "/x"));

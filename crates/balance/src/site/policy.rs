@@ -1,0 +1,258 @@
+//! What happens to the requests of a route on their way to a backend, and to the answers: rules of
+//! the whole file, of a site, and of a route together.
+
+use std::collections::HashMap;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use throng_io::PeerAddress;
+
+use super::RuleNames;
+use super::headers::{HeaderMistake, HeaderRules, HeaderRulesConfig, HeaderSide};
+use super::rewrite::{PathChange, Rewrite};
+use super::variables::Variables;
+use crate::forward::{AnswerEdits, ForwardedHost, RequestEdits};
+
+/// Appends a part of a request.
+type Write<'a> = &'a dyn Fn(&mut Vec<u8>);
+
+/// The name of the header with the id of a request.
+const REQUEST_ID: &str = "X-Request-ID";
+
+/// The word for the backend's own name as [`PolicyConfig::host`].
+const OF_BACKEND: &str = "${backend}";
+
+/// The treatment of requests and answers, of a site, a route or the whole file. What is not set is
+/// as in the level above.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct PolicyConfig {
+    /// Rules of the headers of requests.
+    pub request_headers: HeaderRulesConfig,
+    /// Rules of the headers of answers.
+    pub response_headers: HeaderRulesConfig,
+    /// The treatment of ids of requests. Default: [`RequestIds::Pass`].
+    pub request_id: Option<RequestIds>,
+    /// The Host of requests for backends; `${backend}` for the backend's own. Default: the client's.
+    pub host: Option<String>,
+    /// The change of the path of requests for backends; not of the whole file.
+    pub path: Option<PathChange>,
+}
+
+/// The treatment of the header X-Request-ID. The id is in the log, in the request for the backend
+/// and, unless it passes, in the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RequestIds {
+    /// The client's stays. [`Settings::request_ids`](crate::Settings::request_ids) adds missing
+    /// ones.
+    #[default]
+    Pass,
+    /// A trusted proxy's stays; all others are replaced by 128 random bits in hexadecimal.
+    Add,
+    /// All are replaced.
+    Replace,
+}
+
+impl FromStr for RequestIds {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        match text {
+            "pass" => Ok(Self::Pass),
+            "add" => Ok(Self::Add),
+            "replace" => Ok(Self::Replace),
+            _ => Err("write \"pass\", \"add\" or \"replace\""),
+        }
+    }
+}
+
+/// The rules of a route in the form in which they are applied. Routes with the same rules share
+/// one.
+#[derive(Debug, Default)]
+pub struct Policy {
+    pub(crate) request: HeaderRules,
+    response: HeaderRules,
+    pub(crate) request_ids: RequestIds,
+    host: Option<Box<str>>,
+    rewrite: Option<Rewrite>,
+}
+
+/// The policies of all routes.
+#[derive(Debug, Default)]
+pub(super) struct Policies(HashMap<(PolicyConfig, Option<Bound>), Arc<Policy>>);
+
+/// The names and patterns of a route whose rules depend on them.
+type Bound = ([Box<str>; 3], Vec<String>);
+
+impl PolicyConfig {
+    /// Returns the rules with the rules of the level above.
+    pub(super) fn within(&self, outer: &Self) -> Self {
+        Self {
+            request_headers: self.request_headers.within(&outer.request_headers),
+            response_headers: self.response_headers.within(&outer.response_headers),
+            request_id: self.request_id.or(outer.request_id),
+            host: self.host.clone().or_else(|| outer.host.clone()),
+            path: self.path.clone().or_else(|| outer.path.clone()),
+        }
+    }
+
+    /// Returns the mistakes of one level. `patterns`: the paths and prefixes of the route.
+    pub(super) fn mistakes(&self, patterns: &[String]) -> Vec<HeaderMistake> {
+        let (requests, answers) = (&self.request_headers, &self.response_headers);
+        let requests = requests.mistakes(HeaderSide::Requests);
+        let mut all = named("request_headers", requests);
+        all.extend(named("response_headers", answers.mistakes(HeaderSide::Answers)));
+        all.extend(self.path.as_ref().and_then(|path| path.mistake(patterns)));
+        if let Some(host) = &self.host
+            && !is_host(host)
+        {
+            let remedy = "write a host such as \"app.internal\", perhaps with a port, or \
+                          \"${backend}\" for the backend's own";
+            all.push(("host".to_owned(), format!("{host:?}"), remedy.to_owned()));
+        }
+        all
+    }
+
+    fn depends_on_route(&self) -> bool {
+        self.request_headers.depends_on_route()
+            || self.response_headers.depends_on_route()
+            || self.path.as_ref().is_some_and(PathChange::depends_on_route)
+    }
+}
+
+fn named(key: &str, mistakes: Vec<HeaderMistake>) -> Vec<HeaderMistake> {
+    let named = |(rest, value, remedy)| (format!("{key}.{rest}"), value, remedy);
+    mistakes.into_iter().map(named).collect()
+}
+
+/// Returns whether a text is a host, perhaps with a port, or the backend's.
+fn is_host(text: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    text == OF_BACKEND || !text.is_empty() && !text.starts_with(':') && text.bytes().all(is_part)
+}
+
+impl Policy {
+    /// Compiles rules without mistakes.
+    ///
+    /// # Errors
+    /// A pattern of the route does not have a part of the path.
+    pub(super) fn new(
+        config: &PolicyConfig,
+        names: &RuleNames,
+        patterns: &[String],
+    ) -> Result<Self, HeaderMistake> {
+        let side = |key, rules| {
+            let named = |(rest, value, remedy)| (format!("{key}.{rest}"), value, remedy);
+            HeaderRules::new(rules, names, patterns).map_err(named)
+        };
+        let request_ids = config.request_id.unwrap_or_default();
+        let (mut requests, mut answers) = (&config.request_headers, &config.response_headers);
+        let with_id;
+        if request_ids != RequestIds::Pass {
+            let id = (REQUEST_ID.to_owned(), "${request_id}".to_owned());
+            let id = HeaderRulesConfig { set: vec![id], ..HeaderRulesConfig::default() };
+            with_id = [requests.within(&id), answers.within(&id)];
+            [requests, answers] = with_id.each_ref();
+        }
+        Ok(Self {
+            request: side("request_headers", requests)?,
+            response: side("response_headers", answers)?,
+            request_ids,
+            host: config.host.as_deref().map(Into::into),
+            rewrite: match &config.path {
+                Some(path) => Some(Rewrite::new(path, names, patterns)?),
+                None => None,
+            },
+        })
+    }
+
+    /// Returns the policy of requests that no site has, and the mistakes of the rules.
+    pub(crate) fn of_all(config: &PolicyConfig) -> Result<Arc<Self>, Vec<HeaderMistake>> {
+        let mistakes = config.mistakes(&[]);
+        if !mistakes.is_empty() {
+            return Err(mistakes);
+        }
+        let names = RuleNames { pool: "default".into(), ..RuleNames::default() };
+        Self::new(config, &names, &[]).map(Arc::new).map_err(|mistake| vec![mistake])
+    }
+
+    /// Returns the Host of requests for backends, if it is not the client's.
+    fn host(&self) -> Option<ForwardedHost<'_>> {
+        Some(match self.host.as_deref()? {
+            OF_BACKEND => ForwardedHost::Backend,
+            host => ForwardedHost::Fixed(host),
+        })
+    }
+
+    /// Returns the changes of a request, which `target` and `lines` write; `None` if it passes as it
+    /// comes.
+    pub(crate) fn request_edits<'a>(
+        &'a self,
+        of: &Variables<'_>,
+        (target, lines): (Write<'a>, Write<'a>),
+    ) -> Option<RequestEdits<'a>> {
+        if self.request.is_empty() && self.host.is_none() && self.rewrite.is_none() {
+            return None;
+        }
+        let rewrite = self.rewrite.as_ref().filter(|rewrite| rewrite.applies(of));
+        Some(RequestEdits {
+            removed: self.request.removed(),
+            target: rewrite.map(|_| target),
+            host: self.host(),
+            prefix: rewrite.and_then(|rewrite| rewrite.prefix(of)),
+            lines,
+        })
+    }
+
+    /// Appends the target of a request, if it is changed.
+    pub(crate) fn write_target(&self, of: &Variables<'_>, out: &mut Vec<u8>) {
+        if let Some(rewrite) = &self.rewrite {
+            rewrite.write(of, out);
+        }
+    }
+
+    /// Returns the changes of an answer, with the lines that depend on its request.
+    pub(crate) fn answer_edits<'a>(
+        &'a self,
+        lines: Option<&'a [u8]>,
+        backend: Option<PeerAddress>,
+    ) -> AnswerEdits<'a> {
+        let lines = lines.unwrap_or_else(|| self.response.fixed_lines());
+        AnswerEdits { removed: self.response.removed(), lines, backend }
+    }
+
+    /// Appends the lines of an answer to a request, without the backend.
+    pub(super) fn write_answer_lines(&self, of: &Variables<'_>, out: &mut Vec<u8>) {
+        self.response.write(of, out);
+    }
+
+    /// Returns the lines of an answer to a request, if they are not the same for all.
+    pub(crate) fn answer_lines(&self, of: &Variables<'_>) -> Option<Box<[u8]>> {
+        self.response.lines_of(of)
+    }
+}
+
+impl Policies {
+    /// Returns the policy of a route with these rules, which have those of all levels.
+    ///
+    /// # Errors
+    /// As of [`Policy::new`].
+    pub(super) fn intern(
+        &mut self,
+        config: &PolicyConfig,
+        names: &RuleNames,
+        patterns: Vec<String>,
+    ) -> Result<Arc<Policy>, HeaderMistake> {
+        let bound = config.depends_on_route().then(|| {
+            let RuleNames { site, route, pool, .. } = names;
+            ([(**site).into(), route.clone(), pool.clone()], patterns)
+        });
+        let key = (config.clone(), bound);
+        if let Some(known) = self.0.get(&key) {
+            return Ok(Arc::clone(known));
+        }
+        let patterns = key.1.as_ref().map_or(&[][..], |(_, patterns)| patterns);
+        let policy = Arc::new(Policy::new(config, names, patterns)?);
+        self.0.insert(key, Arc::clone(&policy));
+        Ok(policy)
+    }
+}
