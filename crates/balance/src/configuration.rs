@@ -7,6 +7,7 @@ use throng_http::{HttpsPolicy, IntoResponse, Response};
 use throng_proto::http1::Request;
 use throng_tls::Challenges;
 
+use crate::classes::TunnelClasses;
 use crate::limit::RateLimits;
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::settings::{Settings, Target};
@@ -24,6 +25,8 @@ pub struct Configuration {
     pub sites: Option<Arc<Sites>>,
     /// The treatment of requests that no site has.
     pub policy: Arc<Policy>,
+    /// The classes of tunnels.
+    pub classes: TunnelClasses,
     /// The limits of rates, by the indexes that the sites have.
     pub limits: RateLimits,
     /// The counters of the sites, by the indexes that these have.
@@ -58,6 +61,7 @@ impl Configuration {
             pools: Pools::new(default, Vec::new()),
             sites: None,
             policy: Arc::default(),
+            classes: TunnelClasses::default(),
             limits: RateLimits::default(),
             counters: SiteCounters::default(),
             https: HttpsPolicy::default(),

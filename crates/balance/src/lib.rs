@@ -13,6 +13,7 @@
 mod access;
 mod backend;
 mod checks;
+mod classes;
 mod clients;
 mod command;
 mod config;
@@ -52,6 +53,7 @@ pub use access::{Access, AccessDetail, AccessLog, EndReason, Subject};
 pub use backend::{
     Backend, FirstByteTimes, FirstBytes, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals, Wanted,
 };
+pub use classes::TunnelClasses;
 pub use config::{
     BackendConfig, BackendSide, ClientSide, Config, NamedBackend, PoolConfig, Register, Shutdown,
     Token,
@@ -88,8 +90,9 @@ pub use settings::{
 pub use shards::{Launch, ListenAt, OnBound, Shards};
 pub use site::{
     Explanation, GuardConfig, HeaderRulesConfig, Matchers, OtherRoute, PathChange, Paths, Policy,
-    PolicyConfig, Reading, RedirectTarget, RequestIds, RouteAction, RouteConfig, SiteConfig,
-    SiteCounters, SiteRow, Sites, SplitBy, SplitConfig, SplitShare, Template, ValuePattern,
+    PolicyConfig, Reading, RedirectTarget, RequestIds, RouteAction, RouteConfig, RouteTimes,
+    SiteConfig, SiteCounters, SiteRow, Sites, SplitBy, SplitConfig, SplitShare, Template,
+    TunnelTimes, ValuePattern,
 };
 pub use slow_start::share_at;
 pub use status::{

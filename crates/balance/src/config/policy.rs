@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use throng_config::{Key, Kind, Record};
 
-use crate::site::{HeaderRulesConfig, PathChange, PolicyConfig};
+use crate::site::{HeaderRulesConfig, PathChange, PolicyConfig, RouteTimes, TunnelTimes};
 
 const VALUES: Kind = Kind::Map(&Kind::Text("a value such as \"${client}\""));
 const NAMES: Kind = Kind::List(&Kind::Text("the name of a header such as \"Server\""));
@@ -60,6 +60,61 @@ pub(super) const REWRITE: Key = Key::new(
      has one",
 );
 
+const TIMEOUT: Kind = Kind::POSITIVE_DURATION;
+
+pub(super) const RESPONSE: Key =
+    Key::new("timeouts.response", TIMEOUT, "", "as of the whole file, for these requests");
+pub(super) const UPGRADE: Key =
+    Key::new("timeouts.upgrade", TIMEOUT, "", "as of the whole file, for these handshakes");
+pub(super) const BODY: Key =
+    Key::new("timeouts.body", TIMEOUT, "", "as of the whole file, for these requests");
+pub(super) const RETRIES: Key =
+    Key::new("retries", Kind::count(0, 255), "", "as of the whole file, for these requests");
+pub(super) const MAX_BODY: Key = Key::new(
+    "max_body",
+    Kind::Or("unlimited", &Kind::SIZE),
+    "",
+    "as of the whole file, for these requests",
+);
+pub(super) const MIN_BODY_RATE: Key =
+    Key::new("min_body_rate", Kind::SIZE, "", "as of the whole file, for these requests");
+pub(super) const MIN_RESPONSE_RATE: Key =
+    Key::new("min_response_rate", Kind::SIZE, "", "as of the whole file, for these answers");
+
+pub(super) const TUNNEL: Key = Key::new(
+    "timeouts.tunnel",
+    TIMEOUT,
+    "",
+    "as of the whole file, for these tunnels, also for open ones",
+);
+pub(super) const HALF_CLOSED: Key = Key::new(
+    "timeouts.half_closed",
+    TIMEOUT,
+    "",
+    "as of the whole file, for these tunnels, also for open ones",
+);
+
+fn tunnel(record: &Record<'_>) -> TunnelTimes {
+    TunnelTimes {
+        tunnel: record.get("timeouts.tunnel"),
+        half_closed: record.get("timeouts.half_closed"),
+    }
+}
+
+fn times(record: &Record<'_>) -> RouteTimes {
+    // `unlimited` is no number, too.
+    let is_limited = record.is_set("max_body");
+    RouteTimes {
+        response: record.get("timeouts.response"),
+        upgrade: record.get("timeouts.upgrade"),
+        body: record.get("timeouts.body"),
+        retries: record.get("retries"),
+        max_body: is_limited.then(|| record.get::<Option<u64>>("max_body").unwrap_or(u64::MAX)),
+        min_body_rate: record.get("min_body_rate"),
+        min_response_rate: record.get("min_response_rate"),
+    }
+}
+
 /// Reads the keys of a site or a route.
 pub(super) fn of_site(record: &Record<'_>) -> PolicyConfig {
     let text = |field| record.get::<Option<String>>(field);
@@ -71,7 +126,7 @@ pub(super) fn of_site(record: &Record<'_>) -> PolicyConfig {
         (Some(prefix), None) => Some(PathChange::Strip(prefix)),
         (None, to) => to.map(PathChange::Rewrite),
     };
-    PolicyConfig { path, ..policy(record) }
+    PolicyConfig { path, times: times(record), tunnel: tunnel(record), ..policy(record) }
 }
 
 /// Reads the keys of the whole file, a site or a route.
@@ -82,6 +137,8 @@ pub(super) fn policy(record: &Record<'_>) -> PolicyConfig {
         request_id: record.parse("request_id"),
         host: record.get("host"),
         path: None,
+        times: RouteTimes::default(),
+        tunnel: TunnelTimes::default(),
     }
 }
 

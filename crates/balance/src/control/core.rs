@@ -20,6 +20,7 @@ use throng_io::{Instant, PeerAddress};
 use self::names::{Found, Listed};
 use super::error::Error;
 use crate::backend::{Backend, MAX_WEIGHT, State};
+use crate::classes::TunnelClasses;
 use crate::clients::Clients;
 use crate::config::{
     BackendConfig, BackendSide, ClientSide, Config, MAX_BACKENDS, Mistake, NamedBackend, Register,
@@ -79,6 +80,8 @@ pub(crate) struct ControlCore {
     sites: (Arc<[SiteConfig]>, Option<Arc<Sites>>),
     /// The treatment of all requests as it is configured, and of those that no site has.
     policy: (PolicyConfig, Arc<Policy>),
+    /// The classes of tunnels of this process.
+    classes: TunnelClasses,
     /// The limits as they are configured, and in force.
     limits: (Vec<LimitConfig>, RateLimits),
     counters: SiteCounters,
@@ -127,6 +130,7 @@ impl ControlCore {
             counters: SiteCounters::new(sites.as_deref(), &SiteCounters::default()),
             sites: (Arc::clone(&config.sites), sites),
             policy: (config.policy.clone(), config.compiled_policy().unwrap_or_default()),
+            classes: TunnelClasses::default(),
             limits: (config.limits.clone(), limits),
             pools: Vec::new(),
             found: BTreeMap::new(),
@@ -146,6 +150,7 @@ impl ControlCore {
             started: config,
         };
         core.pools = core.pools_of(&core.started);
+        core.take_classes();
         for Listed { pool, file, .. } in core.listed(&core.pools) {
             let mut entry = Entry::new(pool, Arc::new(Backend::new(file.address, file.weight)));
             entry.connect_as(&file);
@@ -153,6 +158,13 @@ impl ControlCore {
             core.entries.push(entry);
         }
         core
+    }
+
+    /// Gives the classes of the present sites their numbers and timeouts.
+    fn take_classes(&mut self) {
+        if let Some(sites) = &self.sites.1 {
+            self.classes = self.classes.with(sites.classes());
+        }
     }
 
     /// Sets the challenges that are answered to clients without TLS.
@@ -245,6 +257,7 @@ impl ControlCore {
             pools,
             sites,
             policy,
+            classes: self.classes.clone(),
             limits,
             counters,
             https,

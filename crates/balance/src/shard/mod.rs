@@ -405,7 +405,8 @@ impl BalanceParts {
     fn configure(&mut self, configuration: Arc<Configuration>) {
         let rate = configuration.settings.close_rate;
         self.tunnels.set_rate(rate, self.meters.bucket(rate));
-        if self.rules.timeouts().tunnel != configuration.settings.timeouts.tunnel {
+        let has_same = self.rules.configuration().classes.is_same(&configuration.classes);
+        if !has_same || self.rules.timeouts().tunnel != configuration.settings.timeouts.tunnel {
             let next = self.time.after(std::time::Duration::ZERO);
             self.records.look_at_all_tunnels(next);
         }

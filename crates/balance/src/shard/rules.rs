@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_proto::http1;
 
@@ -49,8 +50,20 @@ impl BalanceRules {
         &self.configuration.settings.timeouts
     }
 
-    pub(super) fn request_limits(&self) -> http1::Limits {
-        self.request_limits
+    /// Returns the timeouts of a tunnel with this class.
+    pub(super) fn tunnel_timeouts(&self, class: u16) -> Timeouts {
+        self.configuration.classes.timeouts(class, self.timeouts())
+    }
+
+    /// Returns the limits of a request, or of a head. With sites, the size of a body is checked when
+    /// the route is known.
+    pub(super) fn request_limits(&self, exchange: Option<&Exchange>) -> http1::Limits {
+        let max_body = match exchange {
+            Some(exchange) => exchange.times().max_body.unwrap_or(self.request_limits.max_body),
+            None if self.configuration.sites.is_some() => u64::MAX,
+            None => self.request_limits.max_body,
+        };
+        http1::Limits { max_body, ..self.request_limits }
     }
 
     pub(super) fn response_limits(&self) -> http1::Limits {
@@ -67,23 +80,33 @@ impl BalanceRules {
         self.configuration.https.hsts.as_ref().filter(|_| has_tls).cloned()
     }
 
+    /// Returns the time between two bytes of a body of an exchange.
+    pub(super) fn body_timeout(&self, exchange: Option<&Exchange>) -> Duration {
+        let own = exchange.and_then(|exchange| exchange.times().body);
+        own.unwrap_or(self.timeouts().body)
+    }
+
     /// Returns the bytes of a request's body that must come within `timeouts.body`.
-    pub(super) fn enough_of_request(&self) -> u64 {
-        self.enough(self.settings().min_body_rate)
+    pub(super) fn enough_of_request(&self, exchange: &Exchange) -> u64 {
+        let rate = exchange.times().min_body_rate.unwrap_or(self.settings().min_body_rate);
+        self.enough(exchange, rate)
     }
 
     /// Returns the bytes of an answer's body that must come within `timeouts.body`. A body of
     /// unknown length may be a stream of events, which may be slow.
-    pub(super) fn enough_of_answer(&self, framing: Framing) -> u64 {
-        match framing {
-            Framing::Length(_) => self.enough(self.settings().min_response_rate),
+    pub(super) fn enough_of_answer(&self, exchange: &Exchange) -> u64 {
+        let own = exchange.times().min_response_rate;
+        match exchange.framing() {
+            Framing::Length(_) => {
+                self.enough(exchange, own.unwrap_or(self.settings().min_response_rate))
+            }
             Framing::Empty | Framing::Chunked | Framing::UntilClose => 0,
         }
     }
 
     /// Returns the bytes of a body that must come within `timeouts.body`, at `rate` a second.
-    fn enough(&self, rate: u64) -> u64 {
-        let millis = self.timeouts().body.as_millis();
+    fn enough(&self, exchange: &Exchange, rate: u64) -> u64 {
+        let millis = self.body_timeout(Some(exchange)).as_millis();
         u64::try_from(u128::from(rate) * millis / 1000).unwrap_or(u64::MAX)
     }
 

@@ -1,6 +1,6 @@
 //! From configured sites to the form in which requests are looked up.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use throng_config::AccessDetail;
@@ -14,7 +14,7 @@ use super::counts::CountedNames;
 use super::guard::{Guard, GuardConfig, SAME_HOST};
 use super::hosts::HostMistake;
 use super::matchers::{Matchers, ValuePattern};
-use super::policy::{Policies, PolicyConfig};
+use super::policy::{Policies, PolicyConfig, TunnelTimes};
 use super::split::{POINTS, Split, SplitConfig};
 use super::template::Template;
 use super::{MAX_ROUTES, MAX_SITES, RuleAction, RuleNames, Site, SiteRule, Sites};
@@ -43,6 +43,7 @@ struct Compiler<'p> {
     /// The rules of the whole file, and the policies so far.
     rules: &'p PolicyConfig,
     policies: Policies,
+    classes: BTreeMap<Arc<str>, TunnelTimes>,
     mistakes: Vec<SiteMistake>,
 }
 
@@ -62,7 +63,9 @@ impl Sites {
         let pools = pools.into_iter().collect();
         let top = has_backends.then(|| RouteAction::Pool(DEFAULT_POOL.to_owned()));
         let (policies, mistakes, counted) = (Policies::default(), Vec::new(), Vec::new());
-        let mut compiler = Compiler { pools, limits, top, counted, rules, policies, mistakes };
+        let classes = BTreeMap::new();
+        let mut compiler =
+            Compiler { pools, limits, top, counted, rules, policies, classes, mistakes };
         let mut sites = Self::default();
         let routes: usize = configured.iter().map(|site| site.routes.len()).sum();
         if configured.len() > MAX_SITES || routes > MAX_ROUTES {
@@ -85,6 +88,7 @@ impl Sites {
             let _ = sites.hosts.add("*", at);
         }
         sites.counted = compiler.counted;
+        sites.classes = compiler.classes.into_iter().collect();
         if compiler.mistakes.is_empty() { Ok(sites) } else { Err(compiler.mistakes) }
     }
 }
@@ -131,6 +135,7 @@ impl Compiler<'_> {
         let guard = self.guard(key, &site.guard, &GuardConfig::default());
         self.rule_mistakes(key, &site.policy, &[]);
         let policy = site.policy.within(self.rules);
+        let class = self.class(&names("", None), policy.tunnel);
         let own_action = site.action.clone().or_else(|| self.top.clone());
         for (at, route) in site.routes.iter().enumerate() {
             let key = format!("{key}.routes[{at}]");
@@ -161,6 +166,10 @@ impl Compiler<'_> {
             let paths = [&route.path[..], &route.prefix].concat();
             self.rule_mistakes(&key, &route.policy, &paths);
             self.bind(&key, &mut rule, &route.policy.within(&policy), paths);
+            rule.class = match route.policy.tunnel == TunnelTimes::default() {
+                true => class.clone(),
+                false => self.class(&rule.names, route.policy.tunnel.within(&policy.tunnel)),
+            };
             rules.push(rule);
         }
         let own = own_action.map(|action| {
@@ -168,6 +177,7 @@ impl Compiler<'_> {
             let rest = (&Matchers::default(), is_raw, of_site.into(), guard);
             let mut rule = self.rule(key, names("", None), &action, rest);
             self.bind(key, &mut rule, &policy, Vec::new());
+            rule.class = class;
             rules.push(rule);
             rules.len() as u32 - 1
         });
@@ -213,8 +223,8 @@ impl Compiler<'_> {
             }
         };
         let (names, matchers) = (Arc::new(names), matchers.clone());
-        let policy = Arc::default();
-        SiteRule { names, action, limits, guard, policy, matchers, is_raw }
+        let (policy, class) = (Arc::default(), None);
+        SiteRule { names, action, limits, guard, policy, class, matchers, is_raw }
     }
 
     /// Adds the mistakes of the rules of a site or route.
@@ -222,6 +232,22 @@ impl Compiler<'_> {
         for (of, value, remedy) in rules.mistakes(paths) {
             self.add(format!("{key}.{of}"), value, remedy);
         }
+    }
+
+    /// Returns the name of a class of tunnels, by the names of its site and route; `None` without
+    /// timeouts of its own.
+    fn class(&mut self, names: &RuleNames, times: TunnelTimes) -> Option<Arc<str>> {
+        if times == TunnelTimes::default() {
+            return None;
+        }
+        let mut name = format!("{}\n{}", names.site, names.route);
+        // Routes with different conditions may have one name.
+        while self.classes.contains_key(&*name) {
+            name.push('+');
+        }
+        let name: Arc<str> = name.into();
+        self.classes.insert(Arc::clone(&name), times);
+        Some(name)
     }
 
     /// Gives a route the policy of these rules, and its names and paths to its texts.

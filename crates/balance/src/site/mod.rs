@@ -41,7 +41,7 @@ pub use guard::GuardConfig;
 pub use headers::HeaderRulesConfig;
 use hosts::Hosts;
 pub use matchers::{Matchers, ValuePattern};
-pub use policy::{Policy, PolicyConfig, RequestIds};
+pub use policy::{Policy, PolicyConfig, RequestIds, RouteTimes, TunnelTimes};
 pub use rewrite::PathChange;
 use split::Split;
 pub(crate) use split::{Chosen, Splitting};
@@ -66,6 +66,7 @@ pub struct Sites {
     sites: Vec<Site>,
     /// The names with counters, by the indexes that routes have.
     counted: Vec<CountedNames>,
+    classes: Vec<(Arc<str>, TunnelTimes)>,
 }
 
 /// A site. Its routes with the same pattern of paths are a run, in the order in which they are
@@ -93,6 +94,8 @@ pub(crate) struct SiteRule {
     /// `None`: all may use it.
     guard: Option<Arc<Guard>>,
     pub(crate) policy: Arc<Policy>,
+    /// The name of the class of its tunnels, if they have timeouts of their own.
+    pub(crate) class: Option<Arc<str>>,
     matchers: Matchers,
     is_raw: bool,
 }
@@ -189,6 +192,11 @@ impl Sites {
             names.extend(unreached.map(|(_, rule)| (&*rule.names.site, &*rule.names.route)));
         }
         names
+    }
+
+    /// Returns the classes of tunnels with timeouts of their own.
+    pub(crate) fn classes(&self) -> &[(Arc<str>, TunnelTimes)] {
+        &self.classes
     }
 
     fn site_of(&self, request: &Request<'_>) -> Option<&Site> {

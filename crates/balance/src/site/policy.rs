@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use throng_io::PeerAddress;
 
@@ -36,6 +37,62 @@ pub struct PolicyConfig {
     pub host: Option<String>,
     /// The change of the path of requests for backends; not of the whole file.
     pub path: Option<PathChange>,
+    /// Times and limits in place of those of the whole file.
+    pub times: RouteTimes,
+    /// The timeouts of tunnels in place of those of the whole file. A change reaches open tunnels.
+    pub tunnel: TunnelTimes,
+}
+
+/// Timeouts of tunnels, in place of those of [`Timeouts`](crate::Timeouts) where they are set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct TunnelTimes {
+    /// In place of [`Timeouts::tunnel`](crate::Timeouts::tunnel).
+    pub tunnel: Option<Duration>,
+    /// In place of [`Timeouts::half_closed`](crate::Timeouts::half_closed).
+    pub half_closed: Option<Duration>,
+}
+
+impl TunnelTimes {
+    pub(super) fn within(&self, outer: &Self) -> Self {
+        Self {
+            tunnel: self.tunnel.or(outer.tunnel),
+            half_closed: self.half_closed.or(outer.half_closed),
+        }
+    }
+}
+
+/// Times and limits of a route, in place of those of [`Settings`](crate::Settings) where they are
+/// set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RouteTimes {
+    /// In place of [`Timeouts::response`](crate::Timeouts::response).
+    pub response: Option<Duration>,
+    /// In place of [`Timeouts::upgrade`](crate::Timeouts::upgrade).
+    pub upgrade: Option<Duration>,
+    /// In place of [`Timeouts::body`](crate::Timeouts::body).
+    pub body: Option<Duration>,
+    /// In place of [`Settings::retries`](crate::Settings::retries).
+    pub retries: Option<u8>,
+    /// In place of [`Settings::max_body`](crate::Settings::max_body).
+    pub max_body: Option<u64>,
+    /// In place of [`Settings::min_body_rate`](crate::Settings::min_body_rate).
+    pub min_body_rate: Option<u64>,
+    /// In place of [`Settings::min_response_rate`](crate::Settings::min_response_rate).
+    pub min_response_rate: Option<u64>,
+}
+
+impl RouteTimes {
+    fn within(&self, outer: &Self) -> Self {
+        Self {
+            response: self.response.or(outer.response),
+            upgrade: self.upgrade.or(outer.upgrade),
+            body: self.body.or(outer.body),
+            retries: self.retries.or(outer.retries),
+            max_body: self.max_body.or(outer.max_body),
+            min_body_rate: self.min_body_rate.or(outer.min_body_rate),
+            min_response_rate: self.min_response_rate.or(outer.min_response_rate),
+        }
+    }
 }
 
 /// The treatment of the header X-Request-ID. The id is in the log, in the request for the backend
@@ -74,6 +131,7 @@ pub struct Policy {
     pub(crate) request_ids: RequestIds,
     host: Option<Box<str>>,
     rewrite: Option<Rewrite>,
+    pub(crate) times: RouteTimes,
 }
 
 /// The policies of all routes.
@@ -92,6 +150,8 @@ impl PolicyConfig {
             request_id: self.request_id.or(outer.request_id),
             host: self.host.clone().or_else(|| outer.host.clone()),
             path: self.path.clone().or_else(|| outer.path.clone()),
+            times: self.times.within(&outer.times),
+            tunnel: self.tunnel.within(&outer.tunnel),
         }
     }
 
@@ -158,6 +218,7 @@ impl Policy {
             response: side("response_headers", answers)?,
             request_ids,
             host: config.host.as_deref().map(Into::into),
+            times: config.times,
             rewrite: match &config.path {
                 Some(path) => Some(Rewrite::new(path, names, patterns)?),
                 None => None,

@@ -20,6 +20,7 @@ mod pipelining;
 mod pools;
 mod request_log;
 mod requests;
+mod route_times;
 mod site_counts;
 mod sites;
 #[path = "../support/mod.rs"]

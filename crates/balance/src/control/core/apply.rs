@@ -204,6 +204,7 @@ impl ControlCore {
         self.policy.1 = config.compiled_policy().unwrap_or_default();
         self.policy.0 = config.policy;
         self.sites = (config.sites, sites);
+        self.take_classes();
         self.limits = (config.limits, limits);
         self.settings = config.settings;
         self.pools = pools;

@@ -54,7 +54,8 @@ impl Dispatch {
         mail: &BalanceMail,
     ) -> Choice {
         let asking = Asking { exchange, is_new };
-        if exchange.tries() > usize::from(rules.settings().retries) {
+        let retries = exchange.times().retries.unwrap_or(rules.settings().retries);
+        if exchange.tries() > usize::from(retries) {
             return Choice::None;
         }
         if let Some(choice) = self.choose_up(asking, pool, None) {

@@ -29,12 +29,14 @@ pub(super) struct TunnelRecord {
     to_upstream: Option<Batch>,
     /// Its entry in the log.
     entry: Option<MovedEntry>,
+    /// The name of its class, if it has one.
+    class: Option<String>,
 }
 
 throng_carry::carried! {
     TunnelRecord {
         required { 1 client, 3 upstream, 5 backend, 7 of_client, 9 of_upstream, 15 frozen_at }
-        optional { 2 counted, 4 entry, 6 pool }
+        optional { 2 counted, 4 entry, 6 pool, 8 class }
         // Without these bytes a stream would have a gap.
         if_any { 11 to_client, 13 to_upstream }
         rebuilt { }
@@ -57,6 +59,7 @@ impl TunnelRecord {
         for id in [client, upstream] {
             parts.records.set_deadline(id, EighthTick::NEVER);
         }
+        let class = parts.rules.configuration().classes.name(early.class()).map(str::to_owned);
         let (of_client, _) = early.freeze(now);
         let (of_upstream, count) = late.freeze(now);
         let count = count?;
@@ -72,6 +75,7 @@ impl TunnelRecord {
             to_client: parts.tunnels.take_queued(client).map(|batch| *batch),
             to_upstream: parts.tunnels.take_queued(upstream).map(|batch| *batch),
             entry: parts.log.take_tunnel(client, parts.time.now()),
+            class,
         };
         parts.meters.count(|it| {
             it.connections -= 1;
@@ -147,7 +151,9 @@ impl<R> Moving<R> {
             to_client,
             to_upstream,
             entry,
+            class,
         } = tunnel;
+        let class = parts.rules.configuration().classes.named(class.as_deref());
         if let Some(entry) = entry {
             let frozen_at = Instant(frozen_at.saturating_mul(1_000_000));
             parts.log.put_tunnel(client, backend, entry, frozen_at);
@@ -155,8 +161,8 @@ impl<R> Moving<R> {
         // Times go on while a tunnel is in flight.
         let transit = now.saturating_sub(frozen_at);
         let now = parts.time.tick();
-        let early = Tunnel::thaw(of_client, upstream, None, now, transit);
-        let late = Tunnel::thaw(of_upstream, client, Some(count), now, transit);
+        let early = Tunnel::thaw(of_client, upstream, None, now, transit).with_class(class);
+        let late = Tunnel::thaw(of_upstream, client, Some(count), now, transit).with_class(class);
         for (id, side, queued) in [(client, early, to_client), (upstream, late, to_upstream)] {
             parts.records.enter(id, BalanceRecord::Tunnel(side));
             parts.tunnels.put_queued(id, queued.map(Box::new));
@@ -262,6 +268,7 @@ mod tests {
             to_client: Some(queued),
             to_upstream: None,
             entry: Some(entry),
+            class: Some("shop\n/ws".to_owned()),
         };
         let mut unsent = Batch::default();
         unsent.append(|out| out.extend_from_slice(b"unsent"));

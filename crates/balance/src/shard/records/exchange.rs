@@ -17,7 +17,7 @@ use crate::pool::Pool;
 use crate::queue::{QueuePlace, RetryPermit};
 use crate::report::Failure;
 use crate::settings::Target;
-use crate::site::{CountedRequest, Policy};
+use crate::site::{CountedRequest, Policy, RouteTimes};
 
 /// The bytes of a request that are kept for a retry; a longer request has only its first try.
 const REPLAY_LIMIT: usize = 64 << 10;
@@ -212,6 +212,8 @@ pub(in crate::shard) struct Exchange {
     policy: Arc<Policy>,
     /// The lines of its answer that depend on it.
     answer_lines: Option<Box<[u8]>>,
+    /// The class of the tunnel that it may become.
+    class: u16,
 }
 
 impl Exchange {
@@ -240,6 +242,7 @@ impl Exchange {
             counted: None,
             policy,
             answer_lines,
+            class: 0,
         }
     }
 
@@ -270,6 +273,21 @@ impl Exchange {
     /// Returns the value of the Set-Cookie with the client's point in a split.
     pub(in crate::shard) fn split_cookie(&self) -> Option<&str> {
         self.split_cookie.as_deref()
+    }
+
+    /// Returns it with the class of the tunnel that it may become.
+    pub(in crate::shard) fn with_class(self, class: u16) -> Self {
+        Self { class, ..self }
+    }
+
+    /// Returns the class of the tunnel that it may become.
+    pub(in crate::shard) fn class(&self) -> u16 {
+        self.class
+    }
+
+    /// Returns the times and limits of its route.
+    pub(in crate::shard) fn times(&self) -> &RouteTimes {
+        &self.policy.times
     }
 
     /// Returns the changes of the head of its answer.

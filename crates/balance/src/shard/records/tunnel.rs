@@ -233,6 +233,8 @@ pub(in crate::shard) struct Tunnel {
     seen: EighthTick,
     opened: EighthTick,
     flow: TunnelFlow,
+    /// The class of its route, in [`TunnelClasses`](crate::TunnelClasses).
+    class: u16,
 }
 
 /// A side of a tunnel as another process needs it. Its peer, and the backend that counts it, are in
@@ -261,7 +263,8 @@ impl Tunnel {
 
     /// Returns what moves of it, at the time `now`, and its count of the tunnel.
     pub(in crate::shard) fn freeze(self, now: EighthTick) -> (MovedSide, Option<TunnelGuard>) {
-        let Self { peer: _, boundary, count, seen, opened, flow } = self;
+        // Its class moves by its name.
+        let Self { peer: _, boundary, count, seen, opened, flow, class: _ } = self;
         let (seen, opened) = (seen.age(now), opened.age(now));
         (MovedSide { boundary, seen, opened, flow }, count)
     }
@@ -276,7 +279,7 @@ impl Tunnel {
     ) -> Self {
         let MovedSide { boundary, seen, opened, flow } = moved;
         let [seen, opened] = [seen, opened].map(|age| EighthTick::at_age(age, now, transit));
-        Self { peer, boundary, count, seen, opened, flow }
+        Self { peer, boundary, count, seen, opened, flow, class: 0 }
     }
 
     /// Creates a side of a tunnel that is opened `now`; `count` counts it, in the backend's side.
@@ -301,7 +304,17 @@ impl Tunnel {
             flow.set_output(Output::Sending);
         }
         let boundary = boundary.unwrap_or_else(Boundary::unframed);
-        Self { peer, boundary, count, seen: now, opened: now, flow }
+        Self { peer, boundary, count, seen: now, opened: now, flow, class: 0 }
+    }
+
+    /// Returns it with the class of its route.
+    pub(in crate::shard) fn with_class(self, class: u16) -> Self {
+        Self { class, ..self }
+    }
+
+    /// Returns the class of its route.
+    pub(in crate::shard) fn class(&self) -> u16 {
+        self.class
     }
 
     /// Returns the other side, or this side itself once that is gone.
@@ -638,6 +651,7 @@ mod tests {
             seen: EighthTick(96),
             opened,
             flow: TunnelFlow(0),
+            class: 0,
         };
         let (moved, _) = side.freeze(EighthTick(100));
         let moved = throng_carry::thaw(&throng_carry::freeze(&moved)).unwrap();

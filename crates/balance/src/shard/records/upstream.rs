@@ -30,6 +30,8 @@ pub(in crate::shard) struct Upstream {
     is_connected: bool,
     /// It carries a WebSocket handshake.
     is_handshake: bool,
+    /// The timeout of its answer, if its route has one.
+    own_timeout: Option<Duration>,
     /// It carries a connection that is passed through.
     is_passthrough: bool,
     past: Option<Past>,
@@ -73,6 +75,10 @@ impl Upstream {
             client: Some(client),
             is_connected: past.is_some(),
             is_handshake: facts.key().is_some(),
+            own_timeout: match facts.key() {
+                Some(_) => exchange.times().upgrade,
+                None => exchange.times().response,
+            },
             is_passthrough: facts.is(Fact::PassedThrough),
             generation: past.map_or_else(|| backend.generation(), |past| past.generation),
             owner: past.and_then(|past| past.owner).or(carried),
@@ -176,6 +182,7 @@ impl Upstream {
 
     /// Returns the timeout of its answer.
     pub(in crate::shard) fn answer_timeout(&self, timeouts: &Timeouts) -> Duration {
-        if self.is_handshake { timeouts.upgrade } else { timeouts.response }
+        let of_all = if self.is_handshake { timeouts.upgrade } else { timeouts.response };
+        self.own_timeout.unwrap_or(of_all)
     }
 }

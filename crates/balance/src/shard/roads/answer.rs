@@ -58,7 +58,7 @@ impl BalanceParts {
                     deadlines,
                     before: None,
                     of_answer: upstream.answer_timeout(timeouts),
-                    of_body: timeouts.body,
+                    of_body: self.rules.body_timeout(Some(exchange)),
                     upstream: id,
                     client: client_id,
                     is_sent: upstream.http.is_clear(),
@@ -248,7 +248,8 @@ impl BalanceParts {
     /// Extends the deadline of a peer that reads.
     fn record_progress(&mut self, id: ConnId) {
         let timeouts = self.rules.timeouts();
-        let body = self.time.after(timeouts.body);
+        let client = self.records.client(id).and_then(|client| client.exchange.as_deref());
+        let body = self.time.after(self.rules.body_timeout(client));
         let keep_alive = self.time.after(timeouts.keep_alive);
         let mut is_idle = false;
         let due = match self.records.entry(id) {
@@ -289,7 +290,8 @@ impl BalanceParts {
     }
 
     pub(in crate::shard) fn resume<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let body = self.time.after(self.rules.timeouts().body);
+        let client = self.records.client(id).and_then(|client| client.exchange.as_deref());
+        let body = self.time.after(self.rules.body_timeout(client));
         let (http, is_due) = match self.records.entry(id) {
             Some(BalanceRecord::Client(client)) if client.http.is_paused() => {
                 let is_due =
@@ -464,7 +466,7 @@ impl AnswerReader<'_> {
     /// Forwards a part of the body.
     fn on_body(&mut self, piece: &[u8]) {
         let Self { actions, exchange, to, .. } = self;
-        let enough = self.rules.enough_of_answer(exchange.framing());
+        let enough = self.rules.enough_of_answer(exchange);
         if self.progress.add(piece.len(), enough) {
             self.deadlines.set(self.upstream, self.time.after(self.of_body));
         }

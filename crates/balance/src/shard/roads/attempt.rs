@@ -132,8 +132,8 @@ impl BalanceParts {
         let facts = exchange.facts();
         let may_reuse = !facts.wants_tunnel() && !target.send_proxy;
         let (owner, address) = (facts.owner(id), client.origin.address());
-        let timeouts = self.rules.timeouts();
-        let due = if is_complete { EighthTick::NEVER } else { self.time.after(timeouts.body) };
+        let body = self.rules.body_timeout(Some(exchange));
+        let due = if is_complete { EighthTick::NEVER } else { self.time.after(body) };
         self.records.set_deadline(id, due);
         let Self { idle, records, actions, .. } = self;
         let reused =
@@ -170,7 +170,7 @@ impl BalanceParts {
         if has_room && client.held.is_empty() && client.http.resume() {
             driver.resume(id);
         }
-        let response = self.rules.timeouts().response;
+        let response = upstream.answer_timeout(self.rules.timeouts());
         let timeout = if is_reused { response } else { pool.settings.connect };
         self.records.enter(upstream_id, BalanceRecord::Upstream(Box::new(upstream)));
         self.records.set_deadline(upstream_id, self.time.after(timeout));

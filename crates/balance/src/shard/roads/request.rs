@@ -350,8 +350,6 @@ impl BalanceParts {
     /// Decodes the usable bytes. Returns the number of bytes at the end of `bytes` that cannot be
     /// used yet.
     fn read_request(&mut self, id: ConnId, bytes: &mut [u8]) -> usize {
-        let limits = self.rules.request_limits();
-        let enough = self.rules.enough_of_request();
         let mut has_progressed = false;
         let mut input = Input::new(bytes);
         let was_between =
@@ -359,6 +357,7 @@ impl BalanceParts {
         while let Some((client, upstream)) = self.records.request(id)
             && client.takes_requests()
         {
+            let limits = self.rules.request_limits(client.exchange.as_deref());
             let next = match client.decoder.next_event(&mut input, &limits) {
                 Ok(None) => break,
                 Ok(Some(Event::Head(request))) => {
@@ -398,6 +397,7 @@ impl BalanceParts {
                 }
                 Ok(Some(Event::Body(piece))) => {
                     let Some(exchange) = client.exchange.as_mut() else { break };
+                    let enough = self.rules.enough_of_request(exchange);
                     has_progressed |= exchange.receive_body(piece.len(), enough);
                     on_request_body(exchange, upstream, &mut self.actions, piece);
                     Next::Continue
@@ -452,8 +452,8 @@ impl BalanceParts {
 
     fn on_request_head(&mut self, id: ConnId, exchange: Box<Exchange>) {
         if let Some(client) = self.records.client(id) {
+            let body = self.rules.body_timeout(Some(&exchange));
             client.begin(exchange);
-            let body = self.rules.timeouts().body;
             self.records.set_deadline(id, self.time.after(body));
             self.actions.push(ConnAction::Dispatch(id));
         }
@@ -464,6 +464,7 @@ impl BalanceParts {
     fn forward_or_pause(&mut self, id: ConnId, has_progressed: bool) {
         let Some((client, upstream)) = self.records.request(id) else { return };
         let Some(exchange) = &client.exchange else { return };
+        let body = self.rules.body_timeout(Some(exchange));
         // The bytes that wait for a connection to the backend. A connected one is flushed, and that
         // pauses the client where it is behind.
         let backlog = match (exchange.upstream(), upstream) {
@@ -486,7 +487,6 @@ impl BalanceParts {
             && client.phase == Phase::Exchange
             && self.records.deadline(id) != EighthTick::NEVER
         {
-            let body = self.rules.timeouts().body;
             self.records.set_deadline(id, self.time.after(body));
         }
     }

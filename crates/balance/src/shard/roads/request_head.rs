@@ -7,7 +7,7 @@ use std::sync::Arc;
 use throng_engine::random::Random;
 use throng_http::{MISDIRECTED, ReplyTo, Response, Status};
 use throng_io::Instant;
-use throng_proto::http1::Request;
+use throng_proto::http1::{self, BodyLength, Request};
 use throng_proto::ws::handshake::{self, Key};
 use throng_proto::ws::{CloseCode, encode_close};
 
@@ -19,7 +19,8 @@ use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::{Beginning, RequestLog};
 use crate::shard::rules::BalanceRules;
 use crate::site::{
-    Chosen, CountedRequest, Policy, RequestIds, RuleNames, Sites, Splitting, Unrouted, Variables,
+    Chosen, CountedRequest, Policy, RequestIds, RuleNames, SiteRule, Sites, Splitting, Unrouted,
+    Variables,
 };
 use crate::unix_peer::client_address;
 
@@ -149,7 +150,7 @@ pub(super) fn begin_exchange(
         false => origin.is_secure(),
     };
     let mut begins = Beginning::new(request, client, origin);
-    let mut split_cookie = None;
+    let (mut split_cookie, mut class) = (None, 0);
     let mut policy = &rules.configuration().policy;
     let mut of = Variables {
         request,
@@ -183,13 +184,21 @@ pub(super) fn begin_exchange(
             }
             Unserved::Answered(answer)
         })?;
-        let (chosen, of_route) = chosen;
+        let (chosen, rule) = chosen;
+        if asked.key().is_some() {
+            class = rules.configuration().classes.named(rule.class.as_deref());
+        }
         begins = begins.with_route(Some(chosen.names), chosen.point);
-        (of.names, policy) = (Some(&**chosen.names), of_route);
+        (of.names, policy) = (Some(&**chosen.names), &rule.policy);
         split_cookie = chosen.cookie.map(|(name, point)| {
             let same_site = settings.cookie_same_site;
             forward::set_cookie(name, point.into(), is_secure, same_site).into()
         });
+    }
+    let max_body = policy.times.max_body.unwrap_or(settings.max_body);
+    if matches!(request.body_length(), BodyLength::Known(length) if length > max_body) {
+        let error = http1::Error::BodyTooLarge;
+        return Err(Unserved::Refused(error.status(), error.reason()));
     }
     let pools = &rules.configuration().pools;
     let pool = match begins.names() {
@@ -231,7 +240,8 @@ pub(super) fn begin_exchange(
     let counts = begins.names().and_then(|names| counters.at(names.counts)).map(Arc::clone);
     let counted = counts.map(|counts| CountedRequest::new(counts, now));
     let exchange = Exchange::new(facts, treatment, (head, host_at), entry, now);
-    Ok(exchange.with_split_cookie(split_cookie).with_counts(counted))
+    let exchange = exchange.with_split_cookie(split_cookie).with_counts(counted);
+    Ok(exchange.with_class(class))
 }
 
 /// The id of a request.
@@ -291,7 +301,7 @@ fn route<'s, 'r>(
     (sites, limits): (&'s Sites, &RateLimits),
     asking: Asking<'r>,
     (scratch, random): (&mut Vec<u8>, &mut Random),
-) -> Result<(Chosen<'s>, &'s Arc<Policy>), Unforwarded<'s, 'r>> {
+) -> Result<(Chosen<'s>, &'s SiteRule), Unforwarded<'s, 'r>> {
     let of = asking.of;
     let rule = match sites.find(of.request, of.client, scratch) {
         Ok(rule) => rule,
@@ -320,7 +330,7 @@ fn route<'s, 'r>(
     if rule.has_pool() {
         let Variables { request, client, .. } = of;
         let key = asking.cookie_key;
-        return Ok((rule.choose(Splitting { request, client, key }, random), &rule.policy));
+        return Ok((rule.choose(Splitting { request, client, key }, random), rule));
     }
     let id = (asking.draw)(&rule.policy);
     let (response, reason) = rule.answer(Variables { request_id: id.text(), ..of });

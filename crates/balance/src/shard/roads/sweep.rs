@@ -177,7 +177,8 @@ impl BalanceParts {
 
     /// Closes a tunnel that has been silent for too long, or looks at it again later.
     fn expire_silent<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let silence = self.records.end_of_silence(id, self.rules.timeouts());
+        let class = self.records.tunnel(id).map_or(0, |side| side.class());
+        let silence = self.records.end_of_silence(id, &self.rules.tunnel_timeouts(class));
         let Some((end, reason)) = silence else { return };
         if end > self.time.tick() {
             return self.records.set_deadline(id, end);

@@ -25,17 +25,19 @@ impl BalanceParts {
         let Some(upstream) = self.records.upstream(upstream_id) else { return };
         let is_passthrough = upstream.is_passthrough();
         let tick = self.time.tick();
+        let mut class = 0;
         let opened = self.records.open_tunnel(client_id, upstream_id, |client, upstream| {
             let guard = client.exchange.as_mut()?.take_tunnel_count()?;
             let boundary = (!is_passthrough).then_some(upstream.boundary());
             let (of_client, of_upstream) = (&client.http, &upstream.http);
             let outputs = (of_upstream, of_client);
+            class = client.exchange.as_ref().map_or(0, |exchange| exchange.class());
             let late = Tunnel::new(client_id, boundary, Some(guard), tick, outputs);
             let boundary = boundary.map(|_| Boundary::new());
             let outputs = (of_client, of_upstream);
             let mut early = Tunnel::new(upstream_id, boundary, None, tick, outputs);
             early.boundary().advance(client.held.as_slice());
-            Some([early, late])
+            Some([early, late].map(|side| side.with_class(class)))
         });
         let Some((mut client, upstream)) = opened else {
             self.records.remove(upstream_id);
@@ -67,7 +69,7 @@ impl BalanceParts {
             self.close(driver, idle);
         }
         // A deadline on one side suffices to notice the silence of both.
-        let timeouts = self.rules.timeouts();
+        let timeouts = self.rules.tunnel_timeouts(class);
         let silence = if is_passthrough { timeouts.upgrade } else { timeouts.tunnel };
         self.records.set_deadline(client_id, self.time.after(silence));
         self.records.set_deadline(upstream_id, EighthTick::NEVER);
@@ -139,8 +141,9 @@ impl BalanceParts {
 
     /// Ends what goes to the other side of a tunnel: this side has ended its stream.
     fn end_stream<D: Driver>(&mut self, driver: &mut D, id: ConnId) {
-        let deadline = self.time.after(self.rules.timeouts().half_closed);
         let Some(tunnel) = self.records.tunnel(id) else { return };
+        let timeouts = self.rules.tunnel_timeouts(tunnel.class());
+        let deadline = self.time.after(timeouts.half_closed);
         tunnel.finish();
         let (peer, is_backend) = (tunnel.peer(), tunnel.is_backend());
         if peer == id {
@@ -225,7 +228,8 @@ impl BalanceParts {
             && !client.end_output()
         {
             // It sent all data, including its Close frame, and some of it is still in flight.
-            let deadline = self.time.after(self.rules.timeouts().half_closed);
+            let timeouts = self.rules.tunnel_timeouts(client.class());
+            let deadline = self.time.after(timeouts.half_closed);
             self.records.limit_end(peer_id, deadline);
             return self.leave_alone(driver, id, peer_id);
         }
