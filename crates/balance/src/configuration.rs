@@ -1,5 +1,6 @@
 //! The configuration of shards.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub struct Configuration {
     pub policy: Arc<Policy>,
     /// The classes of tunnels.
     pub classes: TunnelClasses,
+    /// The sites for which operators have switched maintenance on or off.
+    pub maintenance: Arc<BTreeMap<Arc<str>, bool>>,
     /// The limits of rates, by the indexes that the sites have.
     pub limits: RateLimits,
     /// The counters of the sites, by the indexes that these have.
@@ -62,6 +65,7 @@ impl Configuration {
             sites: None,
             policy: Arc::default(),
             classes: TunnelClasses::default(),
+            maintenance: Arc::default(),
             limits: RateLimits::default(),
             counters: SiteCounters::default(),
             https: HttpsPolicy::default(),

@@ -59,7 +59,7 @@ pub use config::{
     Token,
 };
 pub use configuration::Configuration;
-pub use control::{Balancer, CarriedBackend, CarriedCounts, Error};
+pub use control::{Balancer, CarriedBackend, CarriedCounts, CarriedState, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
 pub use issuer::CertificateEvent;
@@ -89,10 +89,10 @@ pub use settings::{
 };
 pub use shards::{Launch, ListenAt, OnBound, Shards};
 pub use site::{
-    Explanation, GuardConfig, HeaderRulesConfig, Matchers, OtherRoute, PathChange, Paths, Policy,
-    PolicyConfig, Reading, RedirectTarget, RequestIds, RouteAction, RouteConfig, RouteTimes,
-    SiteConfig, SiteCounters, SiteRow, Sites, SplitBy, SplitConfig, SplitShare, Template,
-    TunnelTimes, ValuePattern,
+    Explanation, GuardConfig, HeaderRulesConfig, Matchers, OtherRoute, Page, PathChange, Paths,
+    Policy, PolicyConfig, Reading, RedirectTarget, RequestIds, RouteAction, RouteConfig,
+    RouteTimes, SiteConfig, SiteCounters, SiteRow, Sites, SplitBy, SplitConfig, SplitShare,
+    Template, TunnelTimes, ValuePattern,
 };
 pub use slow_start::share_at;
 pub use status::{

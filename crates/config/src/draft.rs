@@ -305,6 +305,17 @@ impl<'d> Record<'d> {
         self.items(field).iter().map(ValueEntry::path).collect()
     }
 
+    /// Returns the paths of the map `field` by their names, as [`Draft::path`] does.
+    #[must_use]
+    pub fn path_map(&self, field: &str) -> Vec<(&'d str, PathBuf)> {
+        match &self.field(field).value {
+            Value::Map(pairs) => {
+                pairs.iter().map(|(name, entry)| (name.as_str(), entry.path())).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the tables of the list `field`.
     #[must_use]
     pub fn records(&self, field: &str) -> Vec<Self> {

@@ -284,7 +284,7 @@ const LISTS: &[&[Key]] = &[
          set, drawn at the start"),
     policy::REQUEST_SET, policy::REQUEST_ADD, policy::REQUEST_REMOVE,
     policy::RESPONSE_SET, policy::RESPONSE_ADD, policy::RESPONSE_REMOVE, policy::HOST,
-    policy::REQUEST_ID,
+    policy::REQUEST_ID, policy::ERROR_PAGES,
     Key::new("accept_proxy", Kind::Switch, "false",
         "connections begin with a PROXY header (v1 or v2), and only trusted_proxies may connect"),
     MAX_HANDSHAKES,

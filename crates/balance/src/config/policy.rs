@@ -1,10 +1,14 @@
 //! The keys of the whole file, of sites and of routes for what happens to requests and answers.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 
 use throng_config::{Key, Kind, Record};
 
-use crate::site::{HeaderRulesConfig, PathChange, PolicyConfig, RouteTimes, TunnelTimes};
+use crate::site::{
+    HeaderRulesConfig, MAX_PAGES, Page, PathChange, PolicyConfig, RouteTimes, TunnelTimes,
+};
 
 const VALUES: Kind = Kind::Map(&Kind::Text("a value such as \"${client}\""));
 const NAMES: Kind = Kind::List(&Kind::Text("the name of a header such as \"Server\""));
@@ -101,6 +105,82 @@ fn tunnel(record: &Record<'_>) -> TunnelTimes {
     }
 }
 
+pub(super) const ERROR_PAGES: Key = Key::new(
+    "error_pages",
+    Kind::Map(&Kind::Path),
+    "",
+    "files that the balancer answers with instead of a line of text, by status: 502 = \"down.html\"; \
+     at most 64KiB each; backends' own errors pass",
+);
+pub(super) const MAINTENANCE: Key = Key::new(
+    "maintenance",
+    Kind::Path,
+    "",
+    "file that all its requests are answered with, and 503; open tunnels go on",
+);
+pub(super) const MAINTENANCE_EXCEPT: Key = Key::new(
+    "maintenance_except",
+    Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\"")),
+    "",
+    "networks of clients that it serves in maintenance",
+);
+pub(super) const RESPOND_FILE: Key = Key::new(
+    "respond.file",
+    Kind::Path,
+    "",
+    "file that is answered, read when the configuration is loaded; at most 64KiB",
+);
+
+/// The files of a configuration, each read once.
+#[derive(Default)]
+pub(super) struct Pages(RefCell<HashMap<PathBuf, Option<Page>>>);
+
+impl Pages {
+    /// Reads a file that a field names; `None` if it has a mistake, which is added.
+    pub(super) fn read(&self, record: &Record<'_>, field: &str, path: PathBuf) -> Option<Page> {
+        if let Some(known) = self.0.borrow().get(&path) {
+            return known.clone();
+        }
+        let read = Page::read(&path);
+        let mut known = self.0.borrow_mut();
+        let sum: usize = known.values().flatten().map(Page::len).sum();
+        let page = match read {
+            Ok(page) if sum + page.len() <= MAX_PAGES => Some(page),
+            Ok(_) => {
+                let remedy = "all files of answers together have at most 4MiB: let a backend serve \
+                              it, for example `throng serve --dir`";
+                record.wrong_field(field, remedy);
+                None
+            }
+            Err(remedy) => {
+                record.wrong_field(field, remedy);
+                None
+            }
+        };
+        known.insert(path, page.clone());
+        page
+    }
+
+    /// Reads the file of a field, if it is set.
+    pub(super) fn of_field(&self, record: &Record<'_>, field: &str) -> Option<Page> {
+        self.read(record, field, record.path(field)?)
+    }
+}
+
+fn error_pages(record: &Record<'_>, pages: &Pages) -> Vec<(u16, Page)> {
+    let mut all = Vec::new();
+    for (name, path) in record.path_map("error_pages") {
+        let field = format!("error_pages.{name}");
+        match name.parse::<u16>() {
+            Ok(status @ 400..=599) => {
+                all.extend(pages.read(record, &field, path).map(|page| (status, page)));
+            }
+            _ => record.wrong_field(&field, "write a status of 400 to 599, for example 502"),
+        }
+    }
+    all
+}
+
 fn times(record: &Record<'_>) -> RouteTimes {
     // `unlimited` is no number, too.
     let is_limited = record.is_set("max_body");
@@ -116,7 +196,7 @@ fn times(record: &Record<'_>) -> RouteTimes {
 }
 
 /// Reads the keys of a site or a route.
-pub(super) fn of_site(record: &Record<'_>) -> PolicyConfig {
+pub(super) fn of_site(record: &Record<'_>, pages: &Pages) -> PolicyConfig {
     let text = |field| record.get::<Option<String>>(field);
     let path = match (text("strip_prefix"), text("rewrite")) {
         (Some(_), Some(_)) => {
@@ -126,17 +206,18 @@ pub(super) fn of_site(record: &Record<'_>) -> PolicyConfig {
         (Some(prefix), None) => Some(PathChange::Strip(prefix)),
         (None, to) => to.map(PathChange::Rewrite),
     };
-    PolicyConfig { path, times: times(record), tunnel: tunnel(record), ..policy(record) }
+    PolicyConfig { path, times: times(record), tunnel: tunnel(record), ..policy(record, pages) }
 }
 
 /// Reads the keys of the whole file, a site or a route.
-pub(super) fn policy(record: &Record<'_>) -> PolicyConfig {
+pub(super) fn policy(record: &Record<'_>, pages: &Pages) -> PolicyConfig {
     PolicyConfig {
         request_headers: headers(record, ["set", "add", "remove"].map(|it| ("request", it))),
         response_headers: headers(record, ["set", "add", "remove"].map(|it| ("response", it))),
         request_id: record.parse("request_id"),
         host: record.get("host"),
         path: None,
+        error_pages: error_pages(record, pages),
         times: RouteTimes::default(),
         tunnel: TunnelTimes::default(),
     }

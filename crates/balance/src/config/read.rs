@@ -20,6 +20,7 @@ pub(super) fn read(draft: &Draft) -> Config {
     let mut passthrough = backends.iter().map(|backend| &backend.passthrough);
     let passes_through = passthrough.any(|names| !names.is_empty())
         || names.iter().any(|named| !named.passthrough.is_empty());
+    let pages = policy::Pages::default();
     let mut config = Config {
         listen: listen_addresses(draft, "listen"),
         unix_mode: unix_mode(draft),
@@ -31,9 +32,9 @@ pub(super) fn read(draft: &Draft) -> Config {
         names,
         pools: Vec::new(),
         lookup_interval: draft.get("lookup_interval"),
-        sites: sites::sites(draft),
+        sites: sites::sites(draft, &pages),
         limits: limits::limits(draft),
-        policy: policy::policy(&draft.top()),
+        policy: policy::policy(&draft.top(), &pages),
         settings: settings(draft),
         register: register(draft),
         admin: draft.get("admin.listen"),

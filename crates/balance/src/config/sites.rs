@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use throng_config::{Defaults, Draft, Key, Kind, Record, Records};
 
-use super::policy;
+use super::policy::{self, Pages};
 use crate::site::{
     GuardConfig, Matchers, RouteAction, RouteConfig, SiteConfig, SplitConfig, Template,
     ValuePattern,
@@ -93,6 +93,7 @@ pub(super) static SITES: Records = Records {
         REDIRECT_STATUS,
         RESPOND_STATUS,
         RESPOND_TEXT,
+        policy::RESPOND_FILE,
         Key::new(
             "paths",
             PATHS,
@@ -113,6 +114,7 @@ pub(super) static SITES: Records = Records {
         policy::RESPONSE_REMOVE,
         policy::HOST,
         policy::REQUEST_ID,
+        policy::ERROR_PAGES,
         policy::STRIP_PREFIX,
         policy::REWRITE,
         policy::RESPONSE,
@@ -120,6 +122,8 @@ pub(super) static SITES: Records = Records {
         policy::BODY,
         policy::TUNNEL,
         policy::HALF_CLOSED,
+        policy::MAINTENANCE,
+        policy::MAINTENANCE_EXCEPT,
         policy::RETRIES,
         policy::MAX_BODY,
         policy::MIN_BODY_RATE,
@@ -177,6 +181,7 @@ static ROUTES: Records = Records {
         REDIRECT_STATUS,
         RESPOND_STATUS,
         RESPOND_TEXT,
+        policy::RESPOND_FILE,
         Key::new("paths", PATHS, "", "as of its site; if not set, the site's"),
         LIMITS,
         ALLOW,
@@ -192,6 +197,7 @@ static ROUTES: Records = Records {
         policy::RESPONSE_REMOVE,
         policy::HOST,
         policy::REQUEST_ID,
+        policy::ERROR_PAGES,
         policy::STRIP_PREFIX,
         policy::REWRITE,
         policy::RESPONSE,
@@ -229,22 +235,24 @@ static SHARES: Records = Records {
 };
 
 /// Reads all sites.
-pub(super) fn sites(draft: &Draft) -> Arc<[SiteConfig]> {
+pub(super) fn sites(draft: &Draft, pages: &Pages) -> Arc<[SiteConfig]> {
     let site = |record: &Record<'_>| SiteConfig {
         name: record.get("name"),
         hosts: record.get("hosts"),
-        routes: record.records("routes").iter().map(route).collect(),
-        action: action(record),
+        routes: record.records("routes").iter().map(|it| route(it, pages)).collect(),
+        action: action(record, pages),
         paths: record.parse("paths").unwrap_or_default(),
         limits: record.get("limits"),
         guard: guard(record),
         access: record.parse("access"),
-        policy: policy::of_site(record),
+        policy: policy::of_site(record, pages),
+        maintenance: pages.of_field(record, "maintenance"),
+        maintenance_except: record.parse_list("maintenance_except"),
     };
     draft.records("sites").iter().map(site).collect()
 }
 
-fn route(record: &Record<'_>) -> RouteConfig {
+fn route(record: &Record<'_>, pages: &Pages) -> RouteConfig {
     let values = |field| {
         let values: BTreeMap<String, String> = record.get(field);
         let pair = |(name, value): (_, String)| (name, ValuePattern::from(value.as_str()));
@@ -262,13 +270,13 @@ fn route(record: &Record<'_>) -> RouteConfig {
             query: values("query"),
             from: record.parse_list("from"),
         },
-        action: action(record),
+        action: action(record, pages),
         paths: record.parse("paths"),
         limits: record.get("limits"),
         guard: guard(record),
         access: record.parse("access"),
         metrics: record.get("metrics"),
-        policy: policy::of_site(record),
+        policy: policy::of_site(record, pages),
     }
 }
 
@@ -281,7 +289,7 @@ fn guard(record: &Record<'_>) -> GuardConfig {
 }
 
 /// Reads what happens to the requests of a site or route.
-fn action(record: &Record<'_>) -> Option<RouteAction> {
+fn action(record: &Record<'_>, pages: &Pages) -> Option<RouteAction> {
     let names = ["pool", "split", "redirect", "respond"];
     let is_there = names.map(|name| record.has_section(name));
     if record.is_set("split_by") && !record.has_section("split") {
@@ -304,6 +312,13 @@ fn action(record: &Record<'_>) -> Option<RouteAction> {
             Some(RouteAction::Redirect { to, status: status("redirect.status") })
         }
         [false, false, false, true] => {
+            if record.is_set("respond.file") {
+                if record.is_set("respond.text") {
+                    record.wrong_field("respond.file", "there is a text, too: drop one of the two");
+                }
+                let page = pages.of_field(record, "respond.file")?;
+                return Some(RouteAction::File { status: status("respond.status"), page });
+            }
             let text: Option<Template> = record.parse("respond.text");
             let text = text.unwrap_or_default();
             Some(RouteAction::Respond { status: status("respond.status"), text })
@@ -362,6 +377,8 @@ mod tests {
             guard: GuardConfig::default(),
             access: Some(AccessDetail::Errors),
             policy: PolicyConfig::default(),
+            maintenance: None,
+            maintenance_except: Vec::new(),
             routes: vec![
                 RouteConfig {
                     path: texts(&["/ws"]),

@@ -6,6 +6,7 @@ mod apply;
 pub(crate) mod carried;
 pub(crate) mod counts;
 mod health;
+mod maintenance;
 mod names;
 mod rebalance;
 mod register;
@@ -80,6 +81,8 @@ pub(crate) struct ControlCore {
     sites: (Arc<[SiteConfig]>, Option<Arc<Sites>>),
     /// The treatment of all requests as it is configured, and of those that no site has.
     policy: (PolicyConfig, Arc<Policy>),
+    /// The sites for which operators have switched maintenance.
+    maintenance: Arc<BTreeMap<Arc<str>, bool>>,
     /// The classes of tunnels of this process.
     classes: TunnelClasses,
     /// The limits as they are configured, and in force.
@@ -131,6 +134,7 @@ impl ControlCore {
             sites: (Arc::clone(&config.sites), sites),
             policy: (config.policy.clone(), config.compiled_policy().unwrap_or_default()),
             classes: TunnelClasses::default(),
+            maintenance: Arc::default(),
             limits: (config.limits.clone(), limits),
             pools: Vec::new(),
             found: BTreeMap::new(),
@@ -258,6 +262,7 @@ impl ControlCore {
             sites,
             policy,
             classes: self.classes.clone(),
+            maintenance: Arc::clone(&self.maintenance),
             limits,
             counters,
             https,

@@ -33,6 +33,13 @@ pub enum Error {
         /// The names of the pools.
         pools: Vec<Arc<str>>,
     },
+    /// There is no such site.
+    UnknownSite {
+        /// The requested site.
+        site: String,
+        /// The names of some sites.
+        known: Vec<String>,
+    },
     /// There is such a backend already.
     Exists {
         /// Its address.
@@ -129,6 +136,12 @@ impl fmt::Display for Error {
                 "backend {address} is in the pools {}: change them in the file",
                 pools.join(", ")
             ),
+            Self::UnknownSite { site, known } if known.is_empty() => {
+                write!(f, "site {site:?} is unknown: the configuration has no [[site]]")
+            }
+            Self::UnknownSite { site, known } => {
+                write!(f, "site {site:?} is unknown: write one of {}", known.join(", "))
+            }
             Self::Exists { address, source } => write!(
                 f,
                 "there is a backend {address} already (source: {source}): change its weight, or \

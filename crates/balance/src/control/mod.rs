@@ -21,7 +21,7 @@ use throng_http::PlainHttp;
 use throng_io::{HeldListeners, Instant, PeerAddress};
 use throng_tls::{TlsConfig, TlsServer};
 
-pub use self::core::carried::CarriedBackend;
+pub use self::core::carried::{CarriedBackend, CarriedState};
 pub use self::core::counts::CarriedCounts;
 use self::core::{ControlCommand, ControlCore, PoolClients};
 use crate::access::AccessLog;
@@ -110,7 +110,7 @@ impl Balancer {
         config: Config,
         access: Arc<dyn AccessLog>,
         held: HeldListeners,
-        carried: (Vec<CarriedBackend>, Secret),
+        carried: (CarriedState, Secret),
         on_bound: impl FnOnce(Option<usize>) -> io::Result<Vec<Passage>> + Send + 'static,
     ) -> Result<Self, Error> {
         let on_bound = Some(OnBound(Box::new(on_bound)));
@@ -455,6 +455,24 @@ impl Balancer {
         self.inner.change(|core, _| core.drain(address.into(), window))
     }
 
+    /// Switches the maintenance of a site on or off; `None`: as the configuration has it. In
+    /// maintenance its requests are answered with 503, and open tunnels go on. This stays over
+    /// reloads, until the file changes in this respect. Returns whether it is on.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSite`].
+    pub fn set_maintenance(&self, site: &str, on: Option<bool>) -> Result<bool, Error> {
+        self.inner.change(|core, _| core.set_maintenance(site, on))
+    }
+
+    /// Returns whether a site is under maintenance.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSite`].
+    pub fn is_in_maintenance(&self, site: &str) -> Result<bool, Error> {
+        self.inner.lock().is_in_maintenance(site)
+    }
+
     /// Ends a drain: the remaining tunnels stay, and the backend is picked again.
     ///
     /// # Errors
@@ -532,10 +550,10 @@ impl Balancer {
         self.inner.server.as_ref().map(|server| server.ticket_keys()).unwrap_or_default()
     }
 
-    /// Returns the part of the list of backends that a successor takes over.
+    /// Returns what operators and backends have set, which a successor takes over.
     #[doc(hidden)]
     #[must_use]
-    pub fn carried(&self) -> Vec<CarriedBackend> {
+    pub fn carried(&self) -> CarriedState {
         self.inner.lock().carried()
     }
 
@@ -703,7 +721,7 @@ struct With {
     access: Option<Arc<dyn AccessLog>>,
     held: HeldListeners,
     /// The backends of a predecessor.
-    carried: Vec<CarriedBackend>,
+    carried: CarriedState,
     /// Its keys of session tickets.
     ticket_keys: Secret,
     on_bound: Option<OnBound>,

@@ -8,7 +8,7 @@ use super::Client;
 const DATE: HeaderName<'_> = HeaderName::literal("Date");
 const CONTENT_TYPE: HeaderName<'_> = HeaderName::literal("Content-Type");
 const HSTS: HeaderName<'_> = HeaderName::literal(STRICT_TRANSPORT_SECURITY);
-const TEXT: HeaderValue<'_> = HeaderValue::literal("text/plain; charset=utf-8");
+const TEXT: &str = "text/plain; charset=utf-8";
 const CONNECTION: HeaderName<'_> = HeaderName::literal("Connection");
 const CLOSE: HeaderValue<'_> = HeaderValue::literal("close");
 const KEEP_ALIVE: HeaderValue<'_> = HeaderValue::literal("keep-alive");
@@ -21,11 +21,40 @@ const SOON: HeaderValue<'_> = HeaderValue::literal("1");
 /// as plain text in one line. A 429 or 503 has a Retry-After. For HEAD the body is left out, but
 /// its length is given.
 pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client<'_>) {
+    write_head(out, status, (TEXT, text.len() + 1), to);
+    if !to.is_head {
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'\n');
+    }
+}
+
+/// Does the same with a media type and content.
+pub(crate) fn write_page(
+    out: &mut Vec<u8>,
+    status: u16,
+    (media_type, content): (&'static str, &[u8]),
+    to: &Client<'_>,
+) {
+    write_head(out, status, (media_type, content.len()), to);
+    if !to.is_head {
+        out.extend_from_slice(content);
+    }
+}
+
+fn write_head(
+    out: &mut Vec<u8>,
+    status: u16,
+    (media_type, len): (&'static str, usize),
+    to: &Client<'_>,
+) {
     let mut head = ResponseHead::start(out, status, Status::new(status).reason());
     if let Ok(date) = HeaderValue::new(to.date) {
         head = head.field(DATE, date);
     }
-    head = head.field(CONTENT_TYPE, TEXT).content_length(text.len() as u64 + 1);
+    if let Ok(media_type) = HeaderValue::new(media_type) {
+        head = head.field(CONTENT_TYPE, media_type);
+    }
+    head = head.content_length(len as u64);
     if matches!(status, 429 | 503) {
         head = head.field(RETRY_AFTER, SOON);
     }
@@ -38,8 +67,4 @@ pub fn write_error(out: &mut Vec<u8>, status: u16, text: &str, to: &Client<'_>) 
         head = head.field(CONNECTION, KEEP_ALIVE);
     }
     head.finish();
-    if !to.is_head {
-        out.extend_from_slice(text.as_bytes());
-        out.push(b'\n');
-    }
 }

@@ -25,6 +25,7 @@ mod validate;
 pub use chunks::{write_chunk, write_last_chunk};
 pub(crate) use edits::{AnswerEdits, BACKEND, ForwardedHost, RequestEdits, is_written_by_balancer};
 pub use errors::write_error;
+pub(crate) use errors::write_page;
 pub(crate) use request::write_request_with;
 pub use request::{Hop, Scheme, has_looped, write_request};
 pub(crate) use response::write_response_with;

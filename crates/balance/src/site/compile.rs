@@ -88,6 +88,7 @@ impl Sites {
             let _ = sites.hosts.add("*", at);
         }
         sites.counted = compiler.counted;
+        sites.has_maintenance = configured.iter().any(|site| site.maintenance.is_some());
         sites.classes = compiler.classes.into_iter().collect();
         if compiler.mistakes.is_empty() { Ok(sites) } else { Err(compiler.mistakes) }
     }
@@ -183,7 +184,10 @@ impl Compiler<'_> {
         });
         let has_raw = rules.iter().any(|rule| rule.is_raw);
         let (router, runs) = router(patterns);
-        Site { router, runs, rules, own, has_raw, names: Arc::new(names("", None)) }
+        let names = Arc::new(names("", None));
+        let maintenance = site.maintenance.clone();
+        let except = site.maintenance_except.clone().into();
+        Site { router, runs, rules, own, has_raw, names, maintenance, except }
     }
 
     /// Adds counters; returns their index.
@@ -216,10 +220,10 @@ impl Compiler<'_> {
                 RuleAction::Redirect { to, status }
             }
             RouteAction::Respond { status, text } => {
-                let is_one = (200..600).contains(&status);
-                let remedy = "write 200 to 599";
-                let status = self.status(&format!("{key}.respond.status"), status, is_one, remedy);
-                RuleAction::Respond { status, text }
+                RuleAction::Respond { status: self.own_status(key, status), text }
+            }
+            RouteAction::File { status, page } => {
+                RuleAction::File { status: self.own_status(key, status), page }
             }
         };
         let (names, matchers) = (Arc::new(names), matchers.clone());
@@ -265,7 +269,7 @@ impl Compiler<'_> {
         match &mut rule.action {
             RuleAction::Redirect { to, .. } => text("redirect.to", to.template()),
             RuleAction::Respond { text: of, .. } => text("respond.text", of),
-            RuleAction::Pool | RuleAction::Split(_) => {}
+            RuleAction::Pool | RuleAction::Split(_) | RuleAction::File { .. } => {}
         }
         match self.policies.intern(rules, &rule.names, paths) {
             Ok(policy) => rule.policy = policy,
@@ -338,6 +342,11 @@ impl Compiler<'_> {
         }
         let names: Vec<&str> = self.pools.iter().take(20).copied().collect();
         format!("no pool has this name: write one of {}", names.join(", "))
+    }
+
+    fn own_status(&mut self, key: &str, status: u16) -> Status {
+        let is_one = (200..600).contains(&status);
+        self.status(&format!("{key}.respond.status"), status, is_one, "write 200 to 599")
     }
 
     fn status(&mut self, key: &str, status: u16, is_valid: bool, remedy: &str) -> Status {

@@ -3,9 +3,11 @@
 use std::str::FromStr;
 
 use throng_config::AccessDetail;
+use throng_http::Network;
 
 use super::guard::GuardConfig;
 use super::matchers::Matchers;
+use super::pages::Page;
 use super::policy::PolicyConfig;
 use super::split::SplitConfig;
 use super::template::{RedirectTarget, Template};
@@ -32,6 +34,11 @@ pub struct SiteConfig {
     /// The requests that are logged. Default: what [`AccessLog::detail`](crate::AccessLog::detail)
     /// returns.
     pub access: Option<AccessDetail>,
+    /// The page of its maintenance: while it has one, requests are answered with 503, and open
+    /// tunnels go on. Default: none.
+    pub maintenance: Option<Page>,
+    /// The clients that it serves in maintenance.
+    pub maintenance_except: Vec<Network>,
     /// The treatment of its requests and answers.
     pub policy: PolicyConfig,
 }
@@ -85,6 +92,13 @@ pub enum RouteAction {
         status: u16,
         /// Plain text.
         text: Template,
+    },
+    /// The balancer answers it with a file.
+    File {
+        /// 200 to 599.
+        status: u16,
+        /// The file.
+        page: Page,
     },
 }
 

@@ -1,5 +1,6 @@
 //! Explanations of lookups, for operators.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
@@ -95,6 +96,10 @@ impl Sites {
             Err(Unrouted { status, reason, .. }) => {
                 (explanation.status, explanation.reason) = (Some(status.code()), reason);
             }
+        }
+        if let Some((response, _)) = self.maintenance(request, client, &BTreeMap::new()) {
+            explanation.status = Some(response.status().code());
+            explanation.reason = "the site is under maintenance";
         }
         let chosen = found.ok();
         if let Some(site) = site {

@@ -11,6 +11,7 @@ mod guard;
 mod headers;
 mod hosts;
 mod matchers;
+mod pages;
 mod policy;
 mod readings;
 mod rewrite;
@@ -21,13 +22,14 @@ mod tests;
 mod variables;
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use throng_config::AccessDetail;
 use throng_engine::random::Random;
-use throng_http::{Match, Response, Router, Status};
+use throng_http::{Match, Network, Response, Router, Status};
 use throng_proto::http1::Request;
 
 pub(crate) use compile::SiteMistake;
@@ -41,6 +43,8 @@ pub use guard::GuardConfig;
 pub use headers::HeaderRulesConfig;
 use hosts::Hosts;
 pub use matchers::{Matchers, ValuePattern};
+pub(crate) use pages::MAX_PAGES;
+pub use pages::Page;
 pub use policy::{Policy, PolicyConfig, RequestIds, RouteTimes, TunnelTimes};
 pub use rewrite::PathChange;
 use split::Split;
@@ -64,6 +68,8 @@ const BAD_PATH: &str = "the path has an invalid encoding";
 pub struct Sites {
     hosts: Hosts,
     sites: Vec<Site>,
+    /// Whether a site is under maintenance.
+    has_maintenance: bool,
     /// The names with counters, by the indexes that routes have.
     counted: Vec<CountedNames>,
     classes: Vec<(Arc<str>, TunnelTimes)>,
@@ -82,6 +88,10 @@ struct Site {
     has_raw: bool,
     /// Its name, without a route.
     names: Arc<RuleNames>,
+    /// The page of its maintenance, if it is under one.
+    maintenance: Option<Page>,
+    /// The clients that it serves in maintenance.
+    except: Box<[Network]>,
 }
 
 /// A route.
@@ -128,6 +138,11 @@ pub(crate) enum RuleAction {
     Respond {
         status: Status,
         text: Template,
+    },
+    /// The balancer answers with a file.
+    File {
+        status: Status,
+        page: Page,
     },
 }
 
@@ -192,6 +207,31 @@ impl Sites {
             names.extend(unreached.map(|(_, rule)| (&*rule.names.site, &*rule.names.route)));
         }
         names
+    }
+
+    /// Returns the answer to a request for a site under maintenance, unless its client is excepted,
+    /// and the site's name. `switched`: the sites for which operators have switched it.
+    pub(crate) fn maintenance(
+        &self,
+        request: &Request<'_>,
+        client: IpAddr,
+        switched: &BTreeMap<Arc<str>, bool>,
+    ) -> Option<(Response, &Arc<RuleNames>)> {
+        if !self.has_maintenance && switched.is_empty() {
+            return None;
+        }
+        let site = self.site_of(request)?;
+        let is_on = switched.get(&site.names.site).copied();
+        let is_excepted = || site.except.iter().any(|network| network.contains(client));
+        if !is_on.unwrap_or(site.maintenance.is_some()) || is_excepted() {
+            return None;
+        }
+        Some((pages::maintenance(site.maintenance.as_ref(), request), &site.names))
+    }
+
+    /// Returns the names of all sites, with whether the file has them under maintenance.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (&Arc<str>, bool)> {
+        self.sites.iter().map(|site| (&site.names.site, site.maintenance.is_some()))
     }
 
     /// Returns the classes of tunnels with timeouts of their own.
@@ -309,6 +349,10 @@ impl SiteRule {
                 let text = text.render(of);
                 let response = text.map(|text| Response::new(*status).with_text(text));
                 let response = response.unwrap_or_else(no_host);
+                (upgrade_if_required(response), "the route responds")
+            }
+            RuleAction::File { status, page } => {
+                let response = page.body_of(Response::new(*status));
                 (upgrade_if_required(response), "the route responds")
             }
         }

@@ -10,6 +10,7 @@ use throng_io::PeerAddress;
 
 use super::RuleNames;
 use super::headers::{HeaderMistake, HeaderRules, HeaderRulesConfig, HeaderSide};
+use super::pages::Page;
 use super::rewrite::{PathChange, Rewrite};
 use super::variables::Variables;
 use crate::forward::{AnswerEdits, ForwardedHost, RequestEdits};
@@ -37,6 +38,8 @@ pub struct PolicyConfig {
     pub host: Option<String>,
     /// The change of the path of requests for backends; not of the whole file.
     pub path: Option<PathChange>,
+    /// The bodies of the balancer's own answers with an error, by status.
+    pub error_pages: Vec<(u16, Page)>,
     /// Times and limits in place of those of the whole file.
     pub times: RouteTimes,
     /// The timeouts of tunnels in place of those of the whole file. A change reaches open tunnels.
@@ -132,6 +135,7 @@ pub struct Policy {
     host: Option<Box<str>>,
     rewrite: Option<Rewrite>,
     pub(crate) times: RouteTimes,
+    error_pages: Box<[(u16, Page)]>,
 }
 
 /// The policies of all routes.
@@ -150,6 +154,11 @@ impl PolicyConfig {
             request_id: self.request_id.or(outer.request_id),
             host: self.host.clone().or_else(|| outer.host.clone()),
             path: self.path.clone().or_else(|| outer.path.clone()),
+            error_pages: {
+                let is_own = |status: u16| self.error_pages.iter().any(|it| it.0 == status);
+                let kept = outer.error_pages.iter().filter(|(status, _)| !is_own(*status));
+                kept.chain(&self.error_pages).cloned().collect()
+            },
             times: self.times.within(&outer.times),
             tunnel: self.tunnel.within(&outer.tunnel),
         }
@@ -219,6 +228,7 @@ impl Policy {
             request_ids,
             host: config.host.as_deref().map(Into::into),
             times: config.times,
+            error_pages: config.error_pages.clone().into(),
             rewrite: match &config.path {
                 Some(path) => Some(Rewrite::new(path, names, patterns)?),
                 None => None,
@@ -269,6 +279,11 @@ impl Policy {
         if let Some(rewrite) = &self.rewrite {
             rewrite.write(of, out);
         }
+    }
+
+    /// Returns the body of the balancer's own answers with this status.
+    pub(crate) fn error_page(&self, status: u16) -> Option<&Page> {
+        self.error_pages.iter().find(|(of, _)| *of == status).map(|(_, page)| page)
     }
 
     /// Returns the changes of an answer, with the lines that depend on its request.

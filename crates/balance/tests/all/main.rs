@@ -16,6 +16,7 @@ mod moves;
 mod operations;
 #[cfg(target_os = "linux")]
 mod oracle;
+mod pages;
 mod pipelining;
 mod pools;
 mod request_log;

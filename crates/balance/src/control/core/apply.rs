@@ -203,7 +203,8 @@ impl ControlCore {
         self.counters = SiteCounters::new(sites.as_deref(), &self.counters);
         self.policy.1 = config.compiled_policy().unwrap_or_default();
         self.policy.0 = config.policy;
-        self.sites = (config.sites, sites);
+        let before = std::mem::replace(&mut self.sites, (config.sites, sites));
+        self.keep_maintenance(before.1.as_deref());
         self.take_classes();
         self.limits = (config.limits, limits);
         self.settings = config.settings;

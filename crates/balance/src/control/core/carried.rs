@@ -1,7 +1,7 @@
 //! The part of the list of backends that a successor takes over, since its configuration does not
 //! have it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -35,9 +35,48 @@ pub struct CarriedBackend {
     health: CarriedStage,
 }
 
+/// What operators and backends have set.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(from = "Form", into = "Form")]
+pub struct CarriedState {
+    backends: Vec<CarriedBackend>,
+    /// The sites for which maintenance was switched.
+    maintenance: BTreeMap<String, bool>,
+}
+
+/// The form of a [`CarriedState`]. Without sites it is a list, as in earlier releases.
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum Form {
+    Backends(Vec<CarriedBackend>),
+    All { backends: Vec<CarriedBackend>, maintenance: BTreeMap<String, bool> },
+}
+
+impl From<Form> for CarriedState {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Backends(backends) => Self { backends, maintenance: BTreeMap::new() },
+            Form::All { backends, maintenance } => Self { backends, maintenance },
+        }
+    }
+}
+
+impl From<CarriedState> for Form {
+    fn from(CarriedState { backends, maintenance }: CarriedState) -> Self {
+        match maintenance.is_empty() {
+            true => Self::Backends(backends),
+            false => Self::All { backends, maintenance },
+        }
+    }
+}
+
 impl ControlCore {
-    /// Returns the backends, for a successor.
-    pub(crate) fn carried(&self) -> Vec<CarriedBackend> {
+    /// Returns what operators and backends have set, for a successor.
+    pub(crate) fn carried(&self) -> CarriedState {
+        CarriedState { backends: self.carried_backends(), maintenance: self.carried_maintenance() }
+    }
+
+    fn carried_backends(&self) -> Vec<CarriedBackend> {
         let files = self.listed(&self.pools);
         let listed: HashSet<_> = files.iter().map(|of| (&*of.pool.name, of.file.address)).collect();
         let listed = |entry: &Entry| listed.contains(&(&*entry.pool.name, entry.backend.address()));
@@ -58,8 +97,14 @@ impl ControlCore {
         self.entries.iter().filter(matters).map(of_one).collect()
     }
 
-    /// Takes over a predecessor's backends. What this configuration does not allow is left out.
-    pub(crate) fn take_over(&mut self, backends: Vec<CarriedBackend>, now: Instant) {
+    /// Takes over what was set in a predecessor. What this configuration does not allow is left
+    /// out.
+    pub(crate) fn take_over(&mut self, carried: CarriedState, now: Instant) {
+        let CarriedState { backends, maintenance } = carried;
+        for (site, on) in maintenance {
+            // A site may have another name here.
+            let _ = self.set_maintenance(&site, Some(on));
+        }
         for carried in backends {
             let CarriedBackend { address, weight, .. } = carried;
             if carried.is_added {

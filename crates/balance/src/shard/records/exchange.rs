@@ -285,6 +285,11 @@ impl Exchange {
         self.class
     }
 
+    /// Returns the treatment of its route.
+    pub(in crate::shard) fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// Returns the times and limits of its route.
     pub(in crate::shard) fn times(&self) -> &RouteTimes {
         &self.policy.times

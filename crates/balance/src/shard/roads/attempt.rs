@@ -273,7 +273,12 @@ impl BalanceParts {
         let to =
             forward::Client { is_head, hsts: hsts.as_deref(), ..forward::Client::unknown(&date) };
         let mut text = Vec::new();
-        forward::write_error(&mut text, status, reason, &to);
+        let exchange = client.exchange.as_ref();
+        let policy = exchange.map_or(&*self.rules.configuration().policy, |it| it.policy());
+        match policy.error_page(status) {
+            Some(page) => forward::write_page(&mut text, status, page.parts(), &to),
+            None => forward::write_error(&mut text, status, reason, &to),
+        }
         if let Some(exchange) = &client.exchange {
             exchange.answer_edits().apply(&mut text, 0);
         }

@@ -2,6 +2,7 @@
 //! with the text for a backend.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use throng_engine::random::Random;
@@ -61,6 +62,16 @@ impl OwnAnswer {
             was_begun: false,
             is_refusal: false,
             headers: None,
+        }
+    }
+
+    /// Replaces the text of an error by the page of a route.
+    fn take_page(&mut self, policy: &Policy) {
+        if self.response.refused_because().is_some()
+            && let Some(page) = policy.error_page(self.response.status().code())
+        {
+            let empty = Response::new(self.response.status());
+            self.response = page.body_of(std::mem::replace(&mut self.response, empty));
         }
     }
 
@@ -166,7 +177,8 @@ pub(super) fn begin_exchange(
     if let Some(sites) = sites {
         let draw = |policy: &Policy| RequestId::new(policy, (request, is_trusted), rules, log);
         let (key, cookie_key) = (asked.key(), &settings.cookie_key);
-        let asking = Asking { of, key, cookie_key, draw: &draw, now };
+        let switched = &rules.configuration().maintenance;
+        let asking = Asking { of, key, cookie_key, switched, draw: &draw, now };
         let chosen = route((sites, limits), asking, (scratch, random)).map_err(|unforwarded| {
             let Unforwarded { names, policy: of_route, id, mut answer } = unforwarded;
             let policy = of_route.unwrap_or(policy);
@@ -179,6 +191,7 @@ pub(super) fn begin_exchange(
             let counts = names.and_then(|names| counters.at(names.counts));
             counts.inspect(|counts| counts.note_own(status, answer.is_refusal));
             answer.was_begun = true;
+            answer.take_page(policy);
             if let (Some(entry), Some(limit)) = (&mut answer.entry, &answer.limit) {
                 entry.set_limit(limit);
             }
@@ -280,6 +293,8 @@ struct Asking<'r> {
     key: Option<&'r Key>,
     /// The points of splits depend on it.
     cookie_key: &'r CookieKey,
+    /// The sites whose maintenance operators have switched.
+    switched: &'r BTreeMap<Arc<str>, bool>,
     /// Returns the id of the request.
     draw: &'r dyn Fn(&Policy) -> RequestId<'r>,
     now: Instant,
@@ -303,6 +318,11 @@ fn route<'s, 'r>(
     (scratch, random): (&mut Vec<u8>, &mut Random),
 ) -> Result<(Chosen<'s>, &'s SiteRule), Unforwarded<'s, 'r>> {
     let of = asking.of;
+    if let Some((response, names)) = sites.maintenance(of.request, of.client, asking.switched) {
+        let answer = OwnAnswer::new(response, "the site is under maintenance");
+        let (names, answer) = (Some(names), Box::new(answer));
+        return Err(Unforwarded { names, policy: None, id: None, answer });
+    }
     let rule = match sites.find(of.request, of.client, scratch) {
         Ok(rule) => rule,
         Err(Unrouted { status, reason, names }) => {
