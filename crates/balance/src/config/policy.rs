@@ -60,8 +60,8 @@ pub(super) const REWRITE: Key = Key::new(
     "rewrite",
     Kind::Text("a path such as \"/v2/${param.rest}\""),
     "",
-    "path for backends, with ${path}, ${query}, ${uri} and ${param.NAME}; the query stays unless it \
-     has one",
+    "path for backends, with ${path}, ${query}, ${uri} and ${param.NAME}; the query stays unless \
+     it has one",
 );
 
 const TIMEOUT: Kind = Kind::POSITIVE_DURATION;
@@ -109,8 +109,8 @@ pub(super) const ERROR_PAGES: Key = Key::new(
     "error_pages",
     Kind::Map(&Kind::Path),
     "",
-    "files that the balancer answers with instead of a line of text, by status: 502 = \"down.html\"; \
-     at most 64KiB each; backends' own errors pass",
+    "files that the balancer answers with instead of a line of text, by status: 502 = \
+     \"down.html\"; at most 64KiB each; backends' own errors pass",
 );
 pub(super) const MAINTENANCE: Key = Key::new(
     "maintenance",
@@ -182,7 +182,7 @@ fn error_pages(record: &Record<'_>, pages: &Pages) -> Vec<(u16, Page)> {
 }
 
 fn times(record: &Record<'_>) -> RouteTimes {
-    // `unlimited` is no number, too.
+    // `unlimited` has no number either.
     let is_limited = record.is_set("max_body");
     RouteTimes {
         response: record.get("timeouts.response"),

@@ -54,7 +54,9 @@ fn shared_cookies(config: &Config, site: &SiteConfig, warnings: &mut Vec<String>
         let pools: Vec<&str> = match action {
             RouteAction::Pool(pool) => vec![pool],
             RouteAction::Split(split) => split.shares.iter().map(|(pool, _)| &**pool).collect(),
-            RouteAction::Redirect { .. } | RouteAction::Respond { .. } => Vec::new(),
+            RouteAction::Redirect { .. }
+            | RouteAction::Respond { .. }
+            | RouteAction::File { .. } => Vec::new(),
         };
         for pool in pools {
             let Some(cookie) = cookie_of(pool) else { continue };

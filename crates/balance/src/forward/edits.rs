@@ -12,19 +12,22 @@ pub(super) const PREFIX: &str = "X-Forwarded-Prefix";
 /// The place of the backend's address in the lines of [`AnswerEdits`]. No header has this byte.
 pub(crate) const BACKEND: u8 = 0;
 
+/// Appends a part of a head.
+pub(crate) type WritePart<'a> = &'a dyn Fn(&mut Vec<u8>);
+
 /// Changes of the head of a request.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestEdits<'a> {
     /// The names of headers that are dropped.
     pub(crate) removed: &'a [String],
     /// Appends the target, if it is another one.
-    pub(crate) target: Option<&'a dyn Fn(&mut Vec<u8>)>,
+    pub(crate) target: Option<WritePart<'a>>,
     /// The Host.
     pub(crate) host: Option<ForwardedHost<'a>>,
     /// The beginning that was taken off the path.
     pub(crate) prefix: Option<&'a str>,
     /// Appends whole lines.
-    pub(crate) lines: &'a dyn Fn(&mut Vec<u8>),
+    pub(crate) lines: WritePart<'a>,
 }
 
 /// The Host of a request for a backend.
@@ -62,7 +65,7 @@ impl AnswerEdits<'_> {
         !self.removed.is_empty() && names::is_one_of(name, self.removed)
     }
 
-    /// Appends the lines. Without a backend, those of nothing else are left out.
+    /// Appends the lines. Without a backend, lines with nothing else are left out.
     pub(super) fn write_lines(&self, out: &mut Vec<u8>) {
         if !self.lines.contains(&BACKEND) {
             return out.extend_from_slice(self.lines);

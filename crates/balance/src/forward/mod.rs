@@ -23,7 +23,9 @@ mod upgrade;
 mod validate;
 
 pub use chunks::{write_chunk, write_last_chunk};
-pub(crate) use edits::{AnswerEdits, BACKEND, ForwardedHost, RequestEdits, is_written_by_balancer};
+pub(crate) use edits::{
+    AnswerEdits, BACKEND, ForwardedHost, RequestEdits, WritePart, is_written_by_balancer,
+};
 pub use errors::write_error;
 pub(crate) use errors::write_page;
 pub(crate) use request::write_request_with;

@@ -215,12 +215,18 @@ impl Auditor<'_> {
         if let Some(broken) = tunnel.broken_rule() {
             return (held, Some(broken));
         }
+        let classes = &self.0.rules.configuration().classes;
+        if tunnel.class() > 0 && classes.name(tunnel.class()).is_none() {
+            return (held, Some("a tunnel has a class that no route has had"));
+        }
         let is_alone = tunnel.peer() == id;
         let broken = match self.0.records.at(tunnel.peer().slot()) {
             Some((other, BalanceRecord::Tunnel(side))) if other == tunnel.peer() => {
                 let is_in_flight = side.is_sending();
                 if !is_alone && side.peer() != id {
                     Some("a tunnel's other side is another's")
+                } else if tunnel.class() != side.class() {
+                    Some("the sides of a tunnel have different classes")
                 } else if tunnel.is_paused() && !is_in_flight {
                     Some("paused, and nothing is in flight that would end that")
                 } else if !is_alone && is_in_flight && !tunnel.is_paused() {

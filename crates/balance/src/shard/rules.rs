@@ -55,8 +55,8 @@ impl BalanceRules {
         self.configuration.classes.timeouts(class, self.timeouts())
     }
 
-    /// Returns the limits of a request, or of a head. With sites, the size of a body is checked when
-    /// the route is known.
+    /// Returns the limits of a request, or of a head. With sites, a body is checked once the route
+    /// is known.
     pub(super) fn request_limits(&self, exchange: Option<&Exchange>) -> http1::Limits {
         let max_body = match exchange {
             Some(exchange) => exchange.times().max_body.unwrap_or(self.request_limits.max_body),

@@ -14,7 +14,7 @@ use super::counts::CountedNames;
 use super::guard::{Guard, GuardConfig, SAME_HOST};
 use super::hosts::HostMistake;
 use super::matchers::{Matchers, ValuePattern};
-use super::policy::{Policies, PolicyConfig, TunnelTimes};
+use super::policy::{Policies, Policy, PolicyConfig, TunnelTimes};
 use super::split::{POINTS, Split, SplitConfig};
 use super::template::Template;
 use super::{MAX_ROUTES, MAX_SITES, RuleAction, RuleNames, Site, SiteRule, Sites};
@@ -49,7 +49,8 @@ struct Compiler<'p> {
 
 impl Sites {
     /// Compiles sites. `pools`: the names of the pools; `limits`: the names of the limits; `rules`:
-    /// of the whole file, which are valid; `has_backends`: one of the pools, `default`, has the top-level backends, which also serve
+    /// of the whole file, which are valid; `has_backends`: one of the pools, `default`, has the
+    /// top-level backends, which also serve
     /// all hosts without a site.
     ///
     /// # Errors
@@ -137,6 +138,11 @@ impl Compiler<'_> {
         self.rule_mistakes(key, &site.policy, &[]);
         let policy = site.policy.within(self.rules);
         let class = self.class(&names("", None), policy.tunnel);
+        let shared = (!policy.depends_on_route()).then(|| {
+            let shared = self.policies.intern(&policy, &names("", None), Vec::new());
+            // Its mistakes were reported.
+            shared.unwrap_or_default()
+        });
         let own_action = site.action.clone().or_else(|| self.top.clone());
         for (at, route) in site.routes.iter().enumerate() {
             let key = format!("{key}.routes[{at}]");
@@ -166,7 +172,10 @@ impl Compiler<'_> {
             let mut rule = self.rule(&key, names, action, rest);
             let paths = [&route.path[..], &route.prefix].concat();
             self.rule_mistakes(&key, &route.policy, &paths);
-            self.bind(&key, &mut rule, &route.policy.within(&policy), paths);
+            let own = route.policy != PolicyConfig::default();
+            let own = own.then(|| route.policy.within(&policy));
+            let of_site = shared.clone().filter(|_| own.is_none());
+            self.bind(&key, &mut rule, (own.as_ref().unwrap_or(&policy), of_site), paths);
             rule.class = match route.policy.tunnel == TunnelTimes::default() {
                 true => class.clone(),
                 false => self.class(&rule.names, route.policy.tunnel.within(&policy.tunnel)),
@@ -177,7 +186,7 @@ impl Compiler<'_> {
             let is_raw = site.paths == Paths::Raw;
             let rest = (&Matchers::default(), is_raw, of_site.into(), guard);
             let mut rule = self.rule(key, names("", None), &action, rest);
-            self.bind(key, &mut rule, &policy, Vec::new());
+            self.bind(key, &mut rule, (&policy, None), Vec::new());
             rule.class = class;
             rules.push(rule);
             rules.len() as u32 - 1
@@ -254,8 +263,15 @@ impl Compiler<'_> {
         Some(name)
     }
 
-    /// Gives a route the policy of these rules, and its names and paths to its texts.
-    fn bind(&mut self, key: &str, rule: &mut SiteRule, rules: &PolicyConfig, paths: Vec<String>) {
+    /// Gives a route the policy of these rules, and its names and paths to its texts. `shared`: the
+    /// policy of its site, if the route adds nothing to that.
+    fn bind(
+        &mut self,
+        key: &str,
+        rule: &mut SiteRule,
+        (rules, shared): (&PolicyConfig, Option<Arc<Policy>>),
+        paths: Vec<String>,
+    ) {
         let mut text = |of: &str, template: &mut Template| {
             let remedy = match template.bind(&rule.names, &paths) {
                 Err(remedy) => remedy,
@@ -270,6 +286,10 @@ impl Compiler<'_> {
             RuleAction::Redirect { to, .. } => text("redirect.to", to.template()),
             RuleAction::Respond { text: of, .. } => text("respond.text", of),
             RuleAction::Pool | RuleAction::Split(_) | RuleAction::File { .. } => {}
+        }
+        if let Some(shared) = shared {
+            rule.policy = shared;
+            return;
         }
         match self.policies.intern(rules, &rule.names, paths) {
             Ok(policy) => rule.policy = policy,

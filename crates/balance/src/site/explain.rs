@@ -40,7 +40,7 @@ pub struct Explanation {
     pub reason: &'static str,
     /// The head of the request for a backend, if it is not as the client has sent it.
     pub forwarded: Vec<String>,
-    /// The headers that its answer has besides those of the backend.
+    /// The headers that its answer has besides the backend's.
     pub response_headers: Vec<String>,
     /// The names of the limits that count it.
     pub limits: Vec<String>,

@@ -40,7 +40,7 @@ pub(crate) struct HeaderRules {
 
 #[derive(Debug)]
 enum Lines {
-    /// The same for each message, apart from the backend.
+    /// Lines of every message, apart from the backend.
     Fixed(Box<[u8]>),
     /// Names and values.
     Templates(Box<[(String, Template)]>),

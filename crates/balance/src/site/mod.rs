@@ -45,6 +45,7 @@ use hosts::Hosts;
 pub use matchers::{Matchers, ValuePattern};
 pub(crate) use pages::MAX_PAGES;
 pub use pages::Page;
+pub(crate) use policy::Treatment;
 pub use policy::{Policy, PolicyConfig, RequestIds, RouteTimes, TunnelTimes};
 pub use rewrite::PathChange;
 use split::Split;

@@ -1,4 +1,4 @@
-//! What happens to the requests of a route on their way to a backend, and to the answers: rules of
+//! Treatment of the requests of a route before they reach a backend, and of the answers: rules of
 //! the whole file, of a site, and of a route together.
 
 use std::collections::HashMap;
@@ -13,10 +13,7 @@ use super::headers::{HeaderMistake, HeaderRules, HeaderRulesConfig, HeaderSide};
 use super::pages::Page;
 use super::rewrite::{PathChange, Rewrite};
 use super::variables::Variables;
-use crate::forward::{AnswerEdits, ForwardedHost, RequestEdits};
-
-/// Appends a part of a request.
-type Write<'a> = &'a dyn Fn(&mut Vec<u8>);
+use crate::forward::{AnswerEdits, ForwardedHost, RequestEdits, WritePart};
 
 /// The name of the header with the id of a request.
 const REQUEST_ID: &str = "X-Request-ID";
@@ -34,19 +31,19 @@ pub struct PolicyConfig {
     pub response_headers: HeaderRulesConfig,
     /// The treatment of ids of requests. Default: [`RequestIds::Pass`].
     pub request_id: Option<RequestIds>,
-    /// The Host of requests for backends; `${backend}` for the backend's own. Default: the client's.
+    /// The Host of requests for backends; `${backend}` for the backend's own. Default: as sent.
     pub host: Option<String>,
     /// The change of the path of requests for backends; not of the whole file.
     pub path: Option<PathChange>,
     /// The bodies of the balancer's own answers with an error, by status.
     pub error_pages: Vec<(u16, Page)>,
-    /// Times and limits in place of those of the whole file.
+    /// Times and limits, before the whole file's.
     pub times: RouteTimes,
-    /// The timeouts of tunnels in place of those of the whole file. A change reaches open tunnels.
+    /// The timeouts of tunnels, before the whole file's. A change reaches open tunnels.
     pub tunnel: TunnelTimes,
 }
 
-/// Timeouts of tunnels, in place of those of [`Timeouts`](crate::Timeouts) where they are set.
+/// Timeouts of tunnels. Where one is not set, [`Timeouts`](crate::Timeouts) has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TunnelTimes {
     /// In place of [`Timeouts::tunnel`](crate::Timeouts::tunnel).
@@ -64,8 +61,7 @@ impl TunnelTimes {
     }
 }
 
-/// Times and limits of a route, in place of those of [`Settings`](crate::Settings) where they are
-/// set.
+/// Times and limits of a route. Where one is not set, [`Settings`](crate::Settings) has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RouteTimes {
     /// In place of [`Timeouts::response`](crate::Timeouts::response).
@@ -138,6 +134,9 @@ pub struct Policy {
     error_pages: Box<[(u16, Page)]>,
 }
 
+/// The treatment of a request, with the lines of its answer that depend on it.
+pub(crate) type Treatment = (Arc<Policy>, Option<Box<[u8]>>);
+
 /// The policies of all routes.
 #[derive(Debug, Default)]
 pub(super) struct Policies(HashMap<(PolicyConfig, Option<Bound>), Arc<Policy>>);
@@ -181,7 +180,8 @@ impl PolicyConfig {
         all
     }
 
-    fn depends_on_route(&self) -> bool {
+    /// Returns whether its form depends on the names of the route or on its paths.
+    pub(super) fn depends_on_route(&self) -> bool {
         self.request_headers.depends_on_route()
             || self.response_headers.depends_on_route()
             || self.path.as_ref().is_some_and(PathChange::depends_on_route)
@@ -254,12 +254,12 @@ impl Policy {
         })
     }
 
-    /// Returns the changes of a request, which `target` and `lines` write; `None` if it passes as it
-    /// comes.
+    /// Returns the changes of a request, which `target` and `lines` write; `None` if it passes as
+    /// sent.
     pub(crate) fn request_edits<'a>(
         &'a self,
         of: &Variables<'_>,
-        (target, lines): (Write<'a>, Write<'a>),
+        (target, lines): (WritePart<'a>, WritePart<'a>),
     ) -> Option<RequestEdits<'a>> {
         if self.request.is_empty() && self.host.is_none() && self.rewrite.is_none() {
             return None;
@@ -308,7 +308,7 @@ impl Policy {
 }
 
 impl Policies {
-    /// Returns the policy of a route with these rules, which have those of all levels.
+    /// Returns the policy of a route with these rules, which include all levels.
     ///
     /// # Errors
     /// As of [`Policy::new`].
@@ -330,5 +330,106 @@ impl Policies {
         let policy = Arc::new(Policy::new(config, names, patterns)?);
         self.0.insert(key, Arc::clone(&policy));
         Ok(policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forward::{Hop, Scheme, write_request_with};
+    use crate::site::tests::{variables, with_request};
+
+    fn headers(names: &[(&str, &str)]) -> HeaderRulesConfig {
+        let set = names.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        HeaderRulesConfig { set: set.collect(), ..HeaderRulesConfig::default() }
+    }
+
+    #[test]
+    fn a_request_with_rules_is_written_without_another_allocation() {
+        let values =
+            [("X-Client", "${client}"), ("X-Uri", "<${uri}>"), ("X-Room", "${param.room}")];
+        let config = PolicyConfig {
+            request_headers: headers(&values),
+            path: Some(PathChange::Rewrite("/v2/${param.room}".to_owned())),
+            ..PolicyConfig::default()
+        };
+        let names = RuleNames::default();
+        let policy = Policy::new(&config, &names, &["/ws/{room}".to_owned()]).unwrap();
+        let head = "GET /ws/7?q HTTP/1.1\nHost: a\nX-Client: evil\nX-Other: 1";
+        with_request(head, |request| {
+            let of = variables(request);
+            let hop = Hop {
+                peer: of.peer,
+                trusted: false,
+                scheme: Scheme::Http,
+                certificate: None,
+                close: false,
+                dropped: &[],
+                loop_id: "own",
+            };
+            let mut out = Vec::with_capacity(1024);
+            let mut write = || {
+                out.clear();
+                let lines = |out: &mut Vec<u8>| policy.request.write(&of, out);
+                let target = |out: &mut Vec<u8>| policy.write_target(&of, out);
+                let edits = policy.request_edits(&of, (&target, &lines));
+                write_request_with(&mut out, request, &hop, edits.as_ref());
+            };
+            assert_eq!(allocation_counter::measure(&mut write).count_total, 0);
+            let text = String::from_utf8(out).unwrap();
+            assert!(
+                text.starts_with("GET /v2/7?q HTTP/1.1\r\nHost: a\r\nX-Other: 1\r\n"),
+                "{text}"
+            );
+            let own = "X-Client: 192.0.2.7\r\nX-Room: 7\r\nX-Uri: </ws/7?q>\r\n";
+            assert!(own.lines().all(|line| text.contains(line)), "{text}");
+            assert!(!text.contains("evil"), "{text}");
+        });
+    }
+
+    #[test]
+    fn routes_with_the_same_rules_share_one_policy_unless_it_has_their_names() {
+        let mut policies = Policies::default();
+        let mut intern = |config: &PolicyConfig, route: &str| {
+            let names = RuleNames { route: route.into(), ..RuleNames::default() };
+            policies.intern(config, &names, vec![format!("/{route}")]).unwrap()
+        };
+        let with = |value| PolicyConfig {
+            request_headers: headers(&[("X-A", value)]),
+            ..PolicyConfig::default()
+        };
+        let (same, own) = (with("1"), with("${route}"));
+        assert!(Arc::ptr_eq(&intern(&same, "a"), &intern(&same, "b")));
+        assert!(!Arc::ptr_eq(&intern(&own, "a"), &intern(&own, "b")));
+        assert!(Arc::ptr_eq(&intern(&own, "a"), &intern(&own, "a")));
+    }
+
+    #[test]
+    fn a_route_has_the_rules_of_its_site_and_of_the_file_where_it_has_none() {
+        let time = |seconds| Some(Duration::from_secs(seconds));
+        let page = |text: &str| Page::new("a.txt".as_ref(), text.as_bytes());
+        let outer = PolicyConfig {
+            host: Some("outer".to_owned()),
+            request_id: Some(RequestIds::Add),
+            error_pages: vec![(502, page("outer")), (503, page("outer"))],
+            times: RouteTimes { response: time(1), body: time(1), ..RouteTimes::default() },
+            tunnel: TunnelTimes { tunnel: time(1), half_closed: time(1) },
+            ..PolicyConfig::default()
+        };
+        let inner = PolicyConfig {
+            request_id: Some(RequestIds::Pass),
+            error_pages: vec![(502, page("inner"))],
+            times: RouteTimes { body: time(2), retries: Some(0), ..RouteTimes::default() },
+            tunnel: TunnelTimes { tunnel: time(2), half_closed: None },
+            ..PolicyConfig::default()
+        };
+        let all = inner.within(&outer);
+        assert_eq!((all.host.as_deref(), all.request_id), (Some("outer"), Some(RequestIds::Pass)));
+        assert_eq!(all.error_pages, [(503, page("outer")), (502, page("inner"))]);
+        assert_eq!(
+            (all.times.response, all.times.body, all.times.retries),
+            (time(1), time(2), Some(0))
+        );
+        assert_eq!((all.tunnel.tunnel, all.tunnel.half_closed), (time(2), time(1)));
     }
 }

@@ -47,7 +47,7 @@ pub(super) enum Variable {
     Parameter(Box<str>),
     /// A part of the path, by its name in the route's pattern.
     PathPart(Box<str>),
-    /// The same, found in the route's patterns.
+    /// A part of the path, by its places in the route's patterns.
     FoundPart(Arc<[PartOfPath]>),
 }
 
@@ -85,7 +85,7 @@ pub(super) enum Form {
     Text,
     /// For a header: a value with a control byte counts as missing.
     Header,
-    /// For a URL: of values that are no part of the request's target, all but unreserved
+    /// For a URL: of values from outside the request's target, all but unreserved
     /// characters are encoded.
     Url,
 }

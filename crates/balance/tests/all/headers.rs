@@ -15,7 +15,8 @@ fn file(backend: &Scripted) -> String {
          response_headers.add = {{ X-From = \"${{backend}}\", X-Path = \"${{path}}\" }}\n\
          [[site.route]]\nprefix = \"/r\"\nhost = \"app.internal:81\"\n\
          request_headers = {{ set = {{ X-Level = \"\", X-Forwarded-Proto = \"https\", \
-         X-Cookie = \"${{cookie.c}}\", X-Query = \"${{query.q}}\" }}, add = {{ X-Tag = \"${{route}}\" }}, \
+         X-Cookie = \"${{cookie.c}}\", X-Query = \"${{query.q}}\" }}, \
+         add = {{ X-Tag = \"${{route}}\" }}, \
          remove = [\"Forwarded\"] }}\n\
          [[site.route]]\npath = \"/own\"\nrespond.text = \"ok\"\n\
          [[site.route]]\npath = \"/back\"\nhost = \"${{backend}}\"\n",
@@ -106,7 +107,7 @@ fn answers_of_the_balancer_and_of_handshakes_have_the_headers() {
     assert_eq!(values(&head, "X-Path"), ["/ws"]);
     assert_eq!(values(&head, "X-From"), [backend.address.to_string()]);
     drop(server);
-    // A backend that is not there: the balancer's answer has them, too.
+    // A backend that is not there: the balancer's answer has them as well.
     drop(backend);
     let mut client = running.connect();
     client.send(&get("a.example", "/x"));
@@ -195,7 +196,8 @@ fn ids_of_requests_pass_are_added_or_replaced() {
 fn the_path_for_a_backend_is_shortened_or_rewritten() {
     let backend = Scripted::bind();
     let running = Running::start(&format!(
-        "backends = [\"{}\"]\ntrusted_proxies = [\"127.0.0.1\"]\n[[site]]\nhosts = [\"*\"]\nroutes = [\
+        "backends = [\"{}\"]\ntrusted_proxies = [\"127.0.0.1\"]\n[[site]]\nhosts = [\"*\"]\n\
+         routes = [\
          {{ prefix = \"/api\", strip_prefix = \"/api\" }}, \
          {{ path = \"/v1/{{*rest}}\", rewrite = \"/v2/${{param.rest}}\" }}, \
          {{ path = \"/ws/{{room}}\", rewrite = \"/socket?room=${{param.room}}\" }}]\n",

@@ -16,6 +16,8 @@ mod moves;
 mod operations;
 #[cfg(target_os = "linux")]
 mod oracle;
+#[cfg(target_os = "linux")]
+mod oracle_headers;
 mod pages;
 mod pipelining;
 mod pools;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -204,17 +204,27 @@ fn may_differ(proxy: &str, path: &str, status: u16) -> bool {
     }
 }
 
-trait Stream: Read + Write {}
+pub(crate) trait Stream: Read + Write {}
 impl<S: Read + Write> Stream for S {}
 
 /// A way to a proxy, on one connection as long as that stays open.
-struct Way {
+pub(crate) struct Way {
     connect: Box<dyn Fn() -> Option<Box<dyn Stream>>>,
     stream: Option<Box<dyn Stream>>,
 }
 
 impl Way {
-    fn unix(path: PathBuf) -> Self {
+    pub(crate) fn tcp(address: SocketAddr) -> Self {
+        let connect = move || {
+            let stream = TcpStream::connect(address).ok()?;
+            stream.set_read_timeout(Some(TIMEOUT)).ok()?;
+            stream.set_nodelay(true).ok()?;
+            Some(Box::new(stream) as Box<dyn Stream>)
+        };
+        Self { connect: Box::new(connect), stream: None }
+    }
+
+    pub(crate) fn unix(path: PathBuf) -> Self {
         let connect = move || {
             let stream = UnixStream::connect(&path).ok()?;
             stream.set_read_timeout(Some(TIMEOUT)).ok()?;
@@ -225,6 +235,13 @@ impl Way {
 
     /// Sends the head of a request. Returns the status and the body of the answer.
     fn ask(&mut self, head: &str) -> (u16, String) {
+        let (head, body) = self.answer(head);
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body)
+    }
+
+    /// Sends the head of a request. Returns the head of the answer in lower case, and its body.
+    pub(crate) fn answer(&mut self, head: &str) -> (String, String) {
         let connect = &self.connect;
         let stream = self.stream.get_or_insert_with(|| poll("the proxy serves", connect));
         stream.write_all(format!("{head}\r\n\r\n").as_bytes()).unwrap();
@@ -242,13 +259,12 @@ impl Way {
         if field("connection: close").is_some() || answer.starts_with("http/1.0") {
             self.stream = None;
         }
-        let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, String::from_utf8(body).unwrap())
+        (answer, String::from_utf8(body).unwrap())
     }
 }
 
 /// Returns the path of a program, if it is installed. On CI it has to be.
-fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into()]);
     let found = folders.map(|folder| folder.join(name)).find(|file| file.is_file());
@@ -261,10 +277,10 @@ fn program(name: &str) -> Option<PathBuf> {
 }
 
 /// A proxy that ends with this.
-struct Proxy(Child);
+pub(crate) struct Proxy(Child);
 
 impl Proxy {
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap())
     }
 }
@@ -300,14 +316,8 @@ impl World {
         let proxies = [Proxy::start(&mut nginx), Proxy::start(&mut haproxy)];
         let balancer = Balancer::start(Config::parse(&ours(sites), "b.toml").unwrap()).unwrap();
         let address = balancer.addresses()[0];
-        let connect = move || {
-            let stream = TcpStream::connect(address).ok()?;
-            stream.set_read_timeout(Some(TIMEOUT)).ok()?;
-            stream.set_nodelay(true).ok()?;
-            Some(Box::new(stream) as Box<dyn Stream>)
-        };
         let others = ["nginx", "haproxy"].map(|name| (name, Way::unix(folder.join(name))));
-        let ours = Way { connect: Box::new(connect), stream: None };
+        let ours = Way::tcp(address);
         Some(Self { balancer, _proxies: proxies, ours, others, _folder: folder })
     }
 }

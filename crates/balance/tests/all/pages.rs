@@ -126,7 +126,7 @@ fn a_site_under_maintenance_answers_503_and_its_tunnels_go_on() {
     assert!(!running.0.set_maintenance("shop", None).unwrap());
     is_served("");
     let unknown = running.0.set_maintenance("other", Some(true)).unwrap_err().to_string();
-    assert_eq!(unknown, "site \"other\" is unknown: write one of shop, *");
+    assert_eq!(unknown, "site \"other\" is unknown: write one of *, shop");
 }
 
 #[test]

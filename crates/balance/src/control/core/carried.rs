@@ -35,7 +35,7 @@ pub struct CarriedBackend {
     health: CarriedStage,
 }
 
-/// What operators and backends have set.
+/// Settings of operators and backends.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(from = "Form", into = "Form")]
 pub struct CarriedState {

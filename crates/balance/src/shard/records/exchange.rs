@@ -17,7 +17,7 @@ use crate::pool::Pool;
 use crate::queue::{QueuePlace, RetryPermit};
 use crate::report::Failure;
 use crate::settings::Target;
-use crate::site::{CountedRequest, Policy, RouteTimes};
+use crate::site::{CountedRequest, Policy, RouteTimes, Treatment};
 
 /// The bytes of a request that are kept for a retry; a longer request has only its first try.
 const REPLAY_LIMIT: usize = 64 << 10;
@@ -222,7 +222,7 @@ impl Exchange {
     /// request has none.
     pub(in crate::shard) fn new(
         facts: RequestFacts,
-        (policy, answer_lines): (Arc<Policy>, Option<Box<[u8]>>),
+        (policy, answer_lines): Treatment,
         (text, host_at): (Vec<u8>, Option<usize>),
         entry: Option<Box<LogEntry>>,
         now: Instant,

@@ -20,8 +20,8 @@ use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::{Beginning, RequestLog};
 use crate::shard::rules::BalanceRules;
 use crate::site::{
-    Chosen, CountedRequest, Policy, RequestIds, RuleNames, SiteRule, Sites, Splitting, Unrouted,
-    Variables,
+    Chosen, CountedRequest, Policy, RequestIds, RuleNames, SiteRule, Sites, Splitting, Treatment,
+    Unrouted, Variables,
 };
 use crate::unix_peer::client_address;
 
@@ -44,7 +44,7 @@ pub(super) struct OwnAnswer {
     /// A rule or limit refuses the request, or it has no route.
     is_refusal: bool,
     /// The treatment of its headers, with lines that depend on the request.
-    headers: Option<(Arc<Policy>, Option<Box<[u8]>>)>,
+    headers: Option<Treatment>,
 }
 
 impl OwnAnswer {

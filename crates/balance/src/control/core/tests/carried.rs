@@ -89,3 +89,27 @@ fn a_successor_counts_on_and_a_drain_counts_from_its_own_beginning() {
     let sums = (status.panics, status.metrics.accepted, status.metrics.tunnels);
     assert_eq!(sums, (3, 8, 1), "what is open now is not added");
 }
+
+#[test]
+fn maintenance_and_classes_of_sites_go_on_by_name() {
+    let shop = "[[site]]\nhosts = [\"a\"]\nname = \"shop\"\n[[site]]\nhosts = [\"b\"]\n";
+    let mut before = core(&[1], shop);
+    // Without it, the form is the one of earlier releases.
+    assert!(serde_json::to_value(before.carried()).unwrap().is_array());
+    assert!(before.set_maintenance("shop", Some(true)).unwrap());
+    assert!(before.set_maintenance("none", Some(true)).is_err());
+    let after = successor(&before, &[1], shop);
+    assert_eq!(ports(&after), [1]);
+    assert!(after.is_in_maintenance("shop").unwrap() && !after.is_in_maintenance("b").unwrap());
+    // The successor's file may not have the site.
+    let mut other = successor(&before, &[1], "");
+    assert!(other.is_in_maintenance("shop").is_err());
+    assert!(other.take_configuration().is_none_or(|it| it.maintenance.is_empty()));
+    // A class has its number for the life of a process.
+    let tunnels = |name: &str| format!("{shop}name = {name:?}\ntimeouts.tunnel = \"1s\"\n");
+    before.apply(config(&[1], &tunnels("x")), at(1.0), |_| ()).unwrap();
+    before.apply(config(&[1], &tunnels("y")), at(1.0), |_| ()).unwrap();
+    before.apply(config(&[1], shop), at(1.0), |_| ()).unwrap();
+    let classes = before.take_configuration().unwrap().classes.clone();
+    assert_eq!([1, 2, 3].map(|class| classes.name(class)), [Some("x\n"), Some("y\n"), None]);
+}
