@@ -9,6 +9,8 @@ words! {
         Threads = "threads",
         /// One shard for each CPU, over epoll
         Epoll = "epoll",
+        /// One shard for each CPU, over completion ports
+        Iocp = "iocp",
         /// Shards over mio
         Portable = "portable",
     }
@@ -20,6 +22,8 @@ impl IoModel {
         &[Self::Threads, Self::Epoll, Self::Portable]
     } else if cfg!(unix) {
         &[Self::Threads, Self::Portable]
+    } else if cfg!(windows) {
+        &[Self::Iocp, Self::Portable]
     } else {
         &[Self::Portable]
     };

@@ -41,6 +41,8 @@ pub mod options;
 mod passing;
 mod peer;
 pub mod portable;
+#[cfg(windows)]
+pub mod processes;
 pub mod readiness;
 pub mod signals;
 pub mod table_plan;

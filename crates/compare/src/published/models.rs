@@ -113,18 +113,13 @@ fn ceilings(rows: &mut Vec<PublishedRow>) -> Table {
     let shown = CEILINGS.iter().map(|&(name, model, usual, ceiling)| {
         let row = PublishedRow::new(name, "ceiling", Unit::Count).published(ceiling, name);
         let head = row!["ceiling", name, usual, ceiling];
-        let Some(model) = model else {
-            let why = "Throng has no IOCP; on Linux epoll has its place";
-            rows.push(row.missing(why));
-            return Row::without_figures(head, why);
-        };
         let (most, bound) = capacity_of(model);
         rows.push(match most {
             Some(most) => row.only(most),
             None => row.missing(bound),
         });
         let most: Cell = most.into();
-        [head, row![model.name(), most, bound]].concat().into()
+        Row::from([head, row![model.name(), most, bound]].concat())
     });
     let note = "Capacity here: what the limits of this machine leave, not measured; above, each \
          size was. `throng serve --max-connections N` holds more than one descriptor table does, \

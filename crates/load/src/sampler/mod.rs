@@ -1,12 +1,16 @@
-//! Resources that a process uses: CPU time, memory, threads and descriptors, read from /proc.
+//! Resources that a process uses: CPU time, memory, threads and descriptors, read from /proc, or by
+//! the calls of Windows.
 //!
 //! The sampler only reads: it does not modify the watched process, which may be any server and
-//! needs no support for it. On systems without /proc every sample is `None`, and the report shows
-//! the value as unknown.
+//! needs no support for it. On other systems every sample is `None`, and the report shows the value
+//! as unknown.
 
 mod find;
 mod group;
+#[cfg_attr(windows, allow(dead_code, reason = "Windows has no /proc"))]
 mod parse;
+#[cfg_attr(windows, path = "windows.rs")]
+mod reading;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -102,24 +106,6 @@ impl Processes {
         parse::stat_name(&stat).map(str::to_owned)
     }
 
-    /// CPU time of every thread; `None` if no process can be read.
-    #[must_use]
-    pub fn cpu(&self, at_ns: u64) -> Option<CpuSample> {
-        let (mut threads, mut processes) = (BTreeMap::new(), BTreeMap::new());
-        for &pid in &self.pids {
-            let stat = fs::read_to_string(self.dir(pid).join("stat")).ok();
-            if let Some(ns) = stat.as_deref().and_then(stat_cpu_ns) {
-                processes.insert(pid, ns);
-            }
-            for (tid, dir) in numbered(&self.dir(pid).join("task")) {
-                if let Some(time) = thread_time(&dir) {
-                    threads.insert(tid, time);
-                }
-            }
-        }
-        (!threads.is_empty()).then_some(CpuSample { at_ns, threads, processes })
-    }
-
     /// Returns the CPU time of all processes in kernel ticks, usually of 10 ms, including ended
     /// threads; `None` if a process is not readable.
     #[must_use]
@@ -128,40 +114,6 @@ impl Processes {
             parse::stat_cpu_ticks(&fs::read_to_string(self.dir(pid).join("stat")).ok()?)
         };
         self.pids.iter().map(one).sum::<Option<u64>>().filter(|_| !self.pids.is_empty())
-    }
-
-    /// Returns the memory of all processes; `None` if a process is not readable (another user's, or
-    /// ended). This walks the page tables, which takes a few milliseconds for a large process, so
-    /// do not use it during a measurement.
-    #[must_use]
-    pub fn memory(&self) -> Option<Memory> {
-        let mut sum = Memory::default();
-        for &pid in &self.pids {
-            let rollup = fs::read_to_string(self.dir(pid).join("smaps_rollup")).ok()?;
-            let field = |name| parse::kib_field(&rollup, name);
-            sum.rss_bytes += field("Rss")?;
-            sum.pss_bytes += field("Pss")?;
-            sum.private_bytes += field("Private_Clean")? + field("Private_Dirty")?;
-            sum.anonymous_bytes += field("Anonymous")?;
-        }
-        (!self.pids.is_empty()).then_some(sum)
-    }
-
-    /// Returns the resident memory of all processes in bytes; `None` if a process is not readable.
-    /// Cheap enough during a measurement, because the kernel keeps the count.
-    #[must_use]
-    pub fn resident(&self) -> Option<u64> {
-        let one = |&pid: &u32| {
-            let statm = fs::read_to_string(self.dir(pid).join("statm")).ok()?;
-            Some(parse::statm_resident_pages(&statm)? * page_size())
-        };
-        self.pids.iter().map(one).sum::<Option<u64>>().filter(|_| !self.pids.is_empty())
-    }
-
-    /// Open descriptors of all processes; `None` if one cannot be read.
-    #[must_use]
-    pub fn descriptors(&self) -> Option<usize> {
-        self.pids.iter().map(|&pid| descriptors(&self.dir(pid).join("fd"))).sum()
     }
 
     /// The number of CPUs that the processes may run on, all together.
@@ -238,54 +190,8 @@ impl MachineSample {
     }
 }
 
-/// Returns the CPU time of a thread: in nanoseconds if the scheduler keeps statistics, otherwise in
-/// ticks of 10 ms.
-fn thread_time(dir: &Path) -> Option<ThreadTime> {
-    let exact = fs::read_to_string(dir.join("schedstat")).ok();
-    if let Some((cpu, waiting)) = exact.as_deref().and_then(parse::schedstat_ns)
-        && cpu > 0
-    {
-        return Some(ThreadTime { cpu, waiting });
-    }
-    let stat = fs::read_to_string(dir.join("stat")).ok()?;
-    Some(ThreadTime { cpu: stat_cpu_ns(&stat)?, waiting: 0 })
-}
-
 /// Maximum error of two counts in ticks, in nanoseconds.
 const COARSE_NS: u64 = 20_000_000;
-
-fn stat_cpu_ns(stat: &str) -> Option<u64> {
-    Some(parse::stat_cpu_ticks(stat)? * (1_000_000_000 / ticks_per_second()))
-}
-
-#[cfg(unix)]
-fn ticks_per_second() -> u64 {
-    rustix::param::clock_ticks_per_second().max(1)
-}
-
-#[cfg(not(unix))]
-fn ticks_per_second() -> u64 {
-    100
-}
-
-#[cfg(unix)]
-fn page_size() -> u64 {
-    rustix::param::page_size() as u64
-}
-
-#[cfg(not(unix))]
-fn page_size() -> u64 {
-    4096
-}
-
-fn descriptors(dir: &Path) -> Option<usize> {
-    // Since Linux 6.2 the directory's size is the number of descriptors. Before that it is 0, and
-    // the entries must be listed.
-    match fs::metadata(dir).ok()?.len() {
-        0 => Some(fs::read_dir(dir).ok()?.count()),
-        n => Some(n as usize),
-    }
-}
 
 /// Subdirectories whose name is a number.
 fn numbered(dir: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
