@@ -87,7 +87,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "wine",
-        about: "tests of eight crates, and throng.exe serve, for Windows under Wine",
+        about: "tests of twelve crates, throng.exe serve and its service, for Windows under Wine",
         run: wine::run,
         prepare: Some(wine::prepare),
         night: true,
@@ -145,6 +145,13 @@ pub(crate) const LAYERS: &[Layer] = &[
         name: "autobahn-deflate",
         about: "Autobahn's 216 cases with compression against the server and both clients",
         run: autobahn::run_with_compression,
+        prepare: None,
+        night: true,
+    },
+    Layer {
+        name: "autobahn-wine",
+        about: "Autobahn's 517 cases against throng.exe under Wine, twice",
+        run: autobahn::run_server_under_wine,
         prepare: None,
         night: true,
     },

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::wine::Wine;
 use crate::certificate::Certificate;
 use crate::command::{EVERYTHING, cargo, end_tree, run_quietly, run_step};
 use crate::outcome::{Stop, Tally};
@@ -57,15 +58,40 @@ pub(super) fn run_server(site: &Site) -> Result<Tally, Stop> {
 
 /// Runs the fuzzing client with the cases of each part, with all parts in parallel.
 fn run_server_with(site: &Site, parts: &[&[&str]], expected: usize) -> Result<Tally, Stop> {
-    let suite = Suite::install(site)?;
     let server = Server::start(site, &[&LARGE[..], &["--deflate", DEFLATE]].concat())?;
-    let reports = at_once(0..parts.len(), |part| {
-        let reports = suite.reports("server", part)?;
-        let spec = suite.spec_for_server(&reports, parts[part], "ws", server.address);
-        fuzz(suite.command("fuzzingclient", &reports, &spec)?, reports)
-    })?;
+    let reports = fuzz_server(site, "server", server.address, parts)?;
     server.stop()?;
     verdict::evaluate(&reports, expected)
+}
+
+/// Runs every case against `throng.exe serve` under Wine, twice in a row.
+pub(super) fn run_server_under_wine(site: &Site) -> Result<Tally, Stop> {
+    let wine = Wine::find(site)?;
+    let parts = [&[UNCOMPRESSED], &COMPRESSED[..]].concat();
+    let mut tally = Tally::default();
+    for run in 1..=2 {
+        let server = wine.start_server(&[&LARGE[..], &["--deflate", DEFLATE]].concat())?;
+        let reports = fuzz_server(site, &format!("server-wine-{run}"), server.address, &parts)?;
+        server.stop_by("INT")?;
+        tally.add(verdict::evaluate(&reports, verdict::UNCOMPRESSED + verdict::COMPRESSED)?);
+    }
+    Ok(tally)
+}
+
+/// Runs the fuzzing client against a server with the cases of each part, with all parts in
+/// parallel. Returns the folders of the reports.
+fn fuzz_server(
+    site: &Site,
+    role: &str,
+    server: SocketAddr,
+    parts: &[&[&str]],
+) -> Result<Vec<PathBuf>, Stop> {
+    let suite = Suite::install(site)?;
+    at_once(0..parts.len(), |part| {
+        let reports = suite.reports(role, part)?;
+        let spec = suite.spec_for_server(&reports, parts[part], "ws", server);
+        fuzz(suite.command("fuzzingclient", &reports, &spec)?, reports)
+    })
 }
 
 /// Runs the cases without compression against `throng serve` with each version of TLS.

@@ -2,6 +2,10 @@
 //!
 //! Wine is not Windows: what passes here was tested under Wine, and its speed is not Windows's.
 
+mod left_out;
+mod service;
+
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -13,6 +17,7 @@ use crate::outcome::{Stop, Tally};
 use crate::provision::{self, cached_folder};
 use crate::server::Server;
 use crate::site::Site;
+use left_out::{LEFT_OUT, NOT_BUILT};
 
 /// Time limit of a build from nothing on two slow cores, and of a run of tests.
 const LIMIT: Duration = Duration::from_secs(2400);
@@ -29,42 +34,11 @@ const TESTED: &[&str] = &[
     "throng-sim",
     "throng-io",
     "throng-tls",
+    "throng",
+    "throng-cluster",
+    "throng-balance",
+    "throng-cli",
 ];
-
-/// The tests that do not run, with the reason. All others of these packages pass.
-const LEFT_OUT: &[(&str, &str)] = &[
-    ("iocp::c9_input_before_a_reset_is_delivered_though_sends_fail", RESET),
-    ("iocp::c9_the_peer_sees_close_as_an_end_and_abort_as_a_reset", RESET),
-    ("iocp::c14_a_reset_while_parked_is_reported_after", RESET),
-    ("portable::c3_try_send_on_a_closed_connection_takes_nothing", RESET),
-    ("portable::c8_a_paused_connection_reports_a_reset", RESET),
-    ("portable::c9_a_reset_that_comes_with_the_end_of_stream_is_reported", RESET),
-    ("portable::c9_input_before_a_reset_is_delivered_though_sends_fail", RESET),
-    ("portable::c9_reset_is_distinguished_from_end_of_stream", RESET),
-    ("portable::c9_the_peer_sees_close_as_an_end_and_abort_as_a_reset", RESET),
-    ("portable::c14_a_reset_while_parked_is_reported_after", RESET),
-    // With TLS; each name is a part of the names of tests, and the rows above leave out theirs too.
-    ("contract::iocp::c3_reset_returns_the_batch_before_closed", RESET),
-    ("contract::iocp::c3_try_send_on_a_closed_connection_takes_nothing", RESET),
-    ("contract::iocp::c8_a_paused_connection_reports_a_reset", RESET),
-    ("contract::iocp::c9_a_reset_that_comes_with_the_end_of_stream_is_reported", RESET),
-    ("contract::iocp::c9_reset_is_distinguished_from_end_of_stream", RESET),
-    ("contract::portable::c3_reset_returns_the_batch_before_closed", RESET),
-    ("contract::iocp::c2_more_than_a_thousand_connections", HANDSHAKES),
-    ("contract::portable::c2_more_than_a_thousand_connections", HANDSHAKES),
-    ("simulated", "takes minutes under Wine, and uses no system"),
-    (
-        "a_pending_handshake_takes_little_more_than_what_rustls_needs",
-        "counts mio's memory for a socket of Windows as well",
-    ),
-    ("a_million_memberships_cost", "takes minutes under Wine, and is about memory alone"),
-    ("a_thousand_seeds_break_no_rule", "takes minutes under Wine, and uses no system"),
-    ("servers_with_tls_break_no_rule", "takes minutes under Wine, and uses no system"),
-];
-
-const HANDSHAKES: &str = "a thousand handshakes take two minutes under Wine";
-
-const RESET: &str = "under Wine, a socket that resets its connection ends it without a reset";
 
 /// The library that std takes random numbers from, and that Wine 8 does not have.
 const RANDOM: &str = "#include <windows.h>
@@ -91,11 +65,15 @@ pub(super) fn prepare(site: &Site) -> Result<(), Stop> {
 pub(super) fn run(site: &Site) -> Result<Tally, Stop> {
     let wine = Wine::find(site)?;
     wine.build()?;
-    for (test, why) in LEFT_OUT {
+    for (test, why) in LEFT_OUT.iter().chain(NOT_BUILT) {
         println!("not run: {test}: {why}");
     }
     let mut tally = wine.tests()?;
     tally.record("throng.exe serves echoes on three shards, and drains at Ctrl-C", wine.serve());
+    tally.record(
+        "throng.exe is a service of Wine's manager, and drains when stopped",
+        service::run(&wine),
+    );
     Ok(tally)
 }
 
@@ -139,32 +117,32 @@ impl<'a> Wine<'a> {
         words: &[&str],
         folder: &Path,
     ) -> Result<String, String> {
-        let mut command = Command::new(&self.program);
-        command.arg(program).args(words).current_dir(folder);
-        self.set_variables(&mut command);
+        let mut command = self.start(program.as_ref());
+        command.args(words).current_dir(folder);
         let output = command.output().map_err(|error| format!("cannot run Wine: {error}"))?;
         let text = [output.stdout, output.stderr].concat();
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
+    /// Builds the tests, and the program, which some of them start.
     fn build(&self) -> Result<(), Stop> {
-        run_step(self.test().arg("--no-run"), LIMIT)?;
-        Ok(run_step(self.cargo("build").args(["--package", "throng-cli"]), LIMIT)?)
+        Ok(run_step(self.test().args(["--lib", "--bins", "--tests", "--no-run"]), LIMIT)?)
     }
 
     fn tests(&self) -> Result<Tally, Stop> {
         let mut test = self.test();
-        test.arg("--");
+        test.args(["--lib", "--bins", "--tests", "--"]);
         for (name, _) in LEFT_OUT {
             test.args(["--skip", name]);
         }
         cargo_test::tally(run_shown(&mut test, LIMIT)?)
     }
 
-    /// Returns the command that builds and runs the tests.
+    /// Returns the command that builds and runs tests. It has all packages: their features
+    /// are united, and others would compile everything again.
     fn test(&self) -> Command {
         let mut test = self.cargo("test");
-        test.args(["--no-fail-fast", "--all-features", "--lib", "--tests"]);
+        test.args(["--no-fail-fast", "--all-features"]);
         for package in TESTED {
             test.args(["--package", package]);
         }
@@ -181,6 +159,17 @@ impl<'a> Wine<'a> {
         cargo
     }
 
+    /// Returns the command that starts a program: its path, or the name of one of Windows.
+    fn start(&self, program: &OsStr) -> Command {
+        let mut command = Command::new(&self.program);
+        self.set_variables(command.arg(program));
+        command
+    }
+
+    fn throng(&self) -> PathBuf {
+        self.folder().join(TARGET).join("debug/throng.exe")
+    }
+
     fn folder(&self) -> PathBuf {
         self.site.target.join("wine")
     }
@@ -191,14 +180,19 @@ impl<'a> Wine<'a> {
         command.env_remove("TEST_PEERS");
     }
 
+    /// Builds `throng.exe`, and starts it as a server on a free loopback port with these flags.
+    pub(super) fn start_server(&self, flags: &[&str]) -> Result<Server, Stop> {
+        run_step(self.test().args(["--bins", "--no-run"]), LIMIT)?;
+        let mut command = self.start(self.throng().as_ref());
+        command.args(["serve", "--listen", "127.0.0.1:0", "--io", "iocp", "--shards", "3"]);
+        command.args(flags);
+        Server::spawn(command, "throng.exe serve")
+    }
+
     /// Starts the server, echoes texts from this system on several connections at a time, which
     /// its shards share, and ends it as Ctrl-C does.
     fn serve(&self) -> Result<(), String> {
-        let mut command = Command::new(&self.program);
-        command.arg(self.folder().join(TARGET).join("debug/throng.exe"));
-        command.args(["serve", "--listen", "127.0.0.1:0", "--io", "iocp", "--shards", "3"]);
-        self.set_variables(&mut command);
-        let server = Server::spawn(command, "throng.exe serve").map_err(|stop| match stop {
+        let server = self.start_server(&[]).map_err(|stop| match stop {
             Stop::Failed(why) | Stop::Missing(why) => why,
         })?;
         let url = Url::of_websocket(server.address, "/echo");
