@@ -12,7 +12,7 @@ use crate::classes::TunnelClasses;
 use crate::limit::RateLimits;
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::settings::{Settings, Target};
-use crate::site::{Policy, SiteCounters, Sites};
+use crate::site::{HostPolicies, Policy, SiteCounters, Sites};
 
 /// The configuration of shards: one value, replaced as a whole. A connection uses the one it began
 /// with only during a call; tunnels need none.
@@ -36,6 +36,8 @@ pub struct Configuration {
     pub counters: SiteCounters,
     /// The rules of HTTP at addresses with TLS.
     pub https: HttpsPolicy,
+    /// The rules of TLS that the hosts of sites need; `None`: all have the same.
+    pub policies: Option<Arc<HostPolicies>>,
     /// The challenges of the authority that issues the certificate, if one does.
     pub challenges: Option<Arc<Challenges>>,
     /// The balancer's own id: [`Settings::loop_id`], or a drawn one.
@@ -69,6 +71,7 @@ impl Configuration {
             limits: RateLimits::default(),
             counters: SiteCounters::default(),
             https: HttpsPolicy::default(),
+            policies: None,
             challenges: None,
             loop_id: drawn_loop_id(),
         }

@@ -89,10 +89,10 @@ pub use settings::{
 };
 pub use shards::{Launch, ListenAt, OnBound, Shards};
 pub use site::{
-    Explanation, GuardConfig, HeaderRulesConfig, Matchers, OtherRoute, Page, PathChange, Paths,
-    Policy, PolicyConfig, Reading, RedirectTarget, RequestIds, RouteAction, RouteConfig,
-    RouteTimes, SiteConfig, SiteCounters, SiteRow, Sites, SplitBy, SplitConfig, SplitShare,
-    Template, TunnelTimes, ValuePattern,
+    Explanation, GuardConfig, HeaderRulesConfig, HostPolicies, Matchers, OtherRoute, Page,
+    PathChange, Paths, Policy, PolicyConfig, Reading, RedirectTarget, RequestIds, RouteAction,
+    RouteConfig, RouteTimes, SiteConfig, SiteCounters, SiteRow, SiteTls, Sites, SplitBy,
+    SplitConfig, SplitShare, Template, TunnelTimes, ValuePattern,
 };
 pub use slow_start::share_at;
 pub use status::{

@@ -27,6 +27,9 @@ pub struct TlsInfo {
     pub alpn: Option<Box<[u8]>>,
     /// The certificates that the peer sent, verified, its own first, in DER. Empty if it sent none.
     pub peer_certificates: Vec<Box<[u8]>>,
+    /// The number of the server's rules for the name that the client asked for; 0: the rules for
+    /// all names.
+    pub policy: u64,
 }
 
 impl TlsInfo {

@@ -1,9 +1,9 @@
 //! The configuration of a server, read from files: certificates, keys, versions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use ::aws_lc_rs::digest::{self, Digest, SHA256};
@@ -31,8 +31,10 @@ use crate::cipher::Version;
 pub use crate::error::ConfigError;
 pub(crate) use crate::error::without_file;
 use crate::files::{self, Chain, exists, read_authorities, read_revoked};
+use crate::handshake::prepare;
 use crate::own_tickets::OwnTicketer;
 use crate::passthrough::{Passthrough, canonical};
+use crate::policies::Policies;
 use crate::tickets::{BoundTicketer, SharedTicketer};
 use crate::unwritten::Unwritten;
 
@@ -61,6 +63,38 @@ pub struct TlsConfig {
     /// A file of keys for session tickets, 80 bytes each, the newest first. Servers with the same
     /// file resume each other's sessions. Default: keys of this process, replaced every six hours.
     pub ticket_keys: Option<PathBuf>,
+    /// Other rules for clients that ask for some names. Default: none.
+    pub policies: Vec<TlsPolicy>,
+    /// Names whose clients have the rules of the whole server although a pattern of a policy
+    /// matches them; in the form of [`TlsPolicy::names`].
+    pub own_names: Vec<Box<str>>,
+}
+
+/// Rules for clients that ask for some server names, in place of the rules of the whole server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsPolicy {
+    /// The names: exact ones, `*.` and a domain for names with one label more, `**.` and a domain
+    /// for names with one or several more, `*` for all other names. They are in lower case. A name
+    /// wins over `*.`, that over the longest `**.`, and that over `*`.
+    pub names: Vec<Box<str>>,
+    /// The lowest accepted version.
+    pub min_version: Version,
+    /// The certificates required of clients.
+    pub client_auth: Option<ClientAuth>,
+}
+
+impl TlsPolicy {
+    /// Returns the number of these rules, which no others have in this process: the same for other
+    /// names. Never 0, the number of the server's own rules.
+    #[must_use]
+    pub fn number(&self) -> u32 {
+        static KNOWN: Mutex<BTreeMap<(bool, Option<ClientAuth>), u32>> =
+            Mutex::new(BTreeMap::new());
+        let rules = (self.min_version == Version::Tls13, self.client_auth.clone());
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = known.len() as u32 + 1;
+        *known.entry(rules).or_insert(next)
+    }
 }
 
 /// A certificate that a client of an authority renews (ACME).
@@ -108,7 +142,7 @@ pub enum SuitePreference {
 }
 
 /// Authentication of clients by certificates.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClientAuth {
     /// A file with the accepted authorities, in PEM. If it has changed when it is read again,
     /// earlier sessions are not resumed. While it is unchanged, a session can be resumed until the
@@ -178,6 +212,8 @@ impl TlsConfig {
             preference: SuitePreference::default(),
             client_auth: None,
             ticket_keys: None,
+            policies: Vec::new(),
+            own_names: Vec::new(),
         }
     }
 
@@ -190,7 +226,7 @@ impl TlsConfig {
     /// a certificate that would replace a valid one has expired or is not valid yet.
     pub(crate) fn load(
         &self,
-        earlier: Option<&Tickets>,
+        (earlier, earlier_policies): (Option<&Tickets>, &Policies<Policy>),
         in_use: &[ServedCertificate],
     ) -> Result<Loaded, ConfigError> {
         let (resolver, served) =
@@ -208,24 +244,56 @@ impl TlsConfig {
             SuitePreference::Client => aws_lc_rs::default_provider(),
             SuitePreference::Aes128 => preferring_aes128(),
         });
-        let versions = match self.min_version {
+        let resolver = Arc::new(resolver);
+        let parts = (&provider, &resolver);
+        let (server, tickets) =
+            self.server(parts, (self.min_version, self.client_auth.as_ref()), (None, earlier))?;
+        let mut policies = Policies::default();
+        policies.add_own(&self.own_names);
+        for policy in &self.policies {
+            let number = policy.number();
+            let earlier = earlier_policies.iter().find(|earlier| earlier.number == number);
+            let earlier = earlier.map(|earlier| &earlier.tickets);
+            let rules = (policy.min_version, policy.client_auth.as_ref());
+            let (mut config, own) =
+                self.server(parts, rules, (Some(policy.min_version), earlier))?;
+            if earlier.is_none() {
+                // A successor of the process derives the same keys.
+                own.take_over(&tickets.carried());
+            }
+            prepare(&mut config);
+            let config = Arc::new(config);
+            policies.add(&policy.names, Policy { number, config, tickets: own });
+        }
+        Ok(Loaded { server, served, tickets, passthrough, policies })
+    }
+
+    /// Creates a configuration of rustls with these rules. `scope`: the tickets belong to a policy
+    /// with this lowest version.
+    fn server(
+        &self,
+        (provider, resolver): (&Arc<CryptoProvider>, &Arc<Certificates>),
+        (min_version, client_auth): (Version, Option<&ClientAuth>),
+        (scope, earlier): (Option<Version>, Option<&Tickets>),
+    ) -> Result<(ServerConfig, Tickets), ConfigError> {
+        let versions = match min_version {
             Version::Tls12 => &[&version::TLS13, &version::TLS12][..],
             Version::Tls13 => &[&version::TLS13],
         };
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        let builder = ServerConfig::builder_with_provider(Arc::clone(provider))
             .with_protocol_versions(versions)
             .map_err(without_file)?;
-        let (builder, clients) = match &self.client_auth {
+        let (builder, clients) = match client_auth {
             None => (builder.with_no_client_auth(), None),
             Some(auth) => {
                 let clients = Clients::load(auth)?;
-                let verifier = clients.verifier(auth, provider)?;
+                let verifier = clients.verifier(auth, Arc::clone(provider))?;
                 let clients = Some(clients);
                 (builder.with_client_cert_verifier(verifier), clients)
             }
         };
-        let tickets = Tickets::new(self.ticket_keys.as_deref(), clients, earlier)?;
-        let mut config = builder.with_cert_resolver(Arc::new(resolver));
+        let tickets = Tickets::new(self.ticket_keys.as_deref(), (clients, scope), earlier)?;
+        let mut config = builder.with_cert_resolver(Arc::clone(resolver) as _);
         config.alpn_protocols = vec![HTTP_1_1.to_vec()];
         if self.managed.is_some() {
             config.alpn_protocols.push(ACME_TLS_1.to_vec());
@@ -236,7 +304,7 @@ impl TlsConfig {
         config.ticketer = tickets.ticketer();
         // A WebSocket client reconnects once.
         config.send_tls13_tickets = 1;
-        Ok(Loaded { server: config, served, tickets, passthrough })
+        Ok((config, tickets))
     }
 }
 
@@ -255,12 +323,20 @@ pub(crate) fn preferring_aes128() -> CryptoProvider {
     provider
 }
 
+/// A policy in force.
+pub(crate) struct Policy {
+    pub(crate) number: u32,
+    pub(crate) config: Arc<ServerConfig>,
+    pub(crate) tickets: Tickets,
+}
+
 /// A configuration of rustls, made from files.
 pub(crate) struct Loaded {
     pub(crate) server: ServerConfig,
     pub(crate) served: Vec<ServedCertificate>,
     pub(crate) tickets: Tickets,
     pub(crate) passthrough: Passthrough,
+    pub(crate) policies: Policies<Policy>,
 }
 
 /// The encrypter of session tickets, and how the clients of these sessions are authenticated.
@@ -281,11 +357,17 @@ impl Tickets {
     /// The file cannot be read, or its contents are not keys.
     fn new(
         file: Option<&Path>,
-        clients: Option<Clients>,
+        (clients, scope): (Option<Clients>, Option<Version>),
         earlier: Option<&Self>,
     ) -> Result<Self, ConfigError> {
-        let policy = clients.as_ref().map(Clients::digest);
-        let policy = policy.as_ref().map_or(&[][..], |digest| digest.as_ref());
+        let digest = clients.as_ref().map(Clients::digest);
+        let mut policy = digest.as_ref().map_or(&[][..], |digest| digest.as_ref()).to_vec();
+        if let Some(version) = scope {
+            let version = if version == Version::Tls13 { b"1.3" } else { b"1.2" };
+            policy.extend_from_slice(b"policy of names");
+            policy.extend_from_slice(version);
+        }
+        let policy = policy.as_slice();
         if let Some(file) = file {
             let ticketer = Arc::new(SharedTicketer::load(file, policy)?);
             return Ok(Self { ticketer, clients, own: None });

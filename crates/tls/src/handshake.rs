@@ -49,6 +49,8 @@ pub struct Handshake {
     server_name: Option<Arc<String>>,
     /// Whether output was made. Nothing is encrypted before that.
     has_sent: bool,
+    /// The number of the policy that it follows.
+    policy: u32,
 }
 
 /// Takes the tickets that a client gets after its handshake, so that later handshakes can resume
@@ -182,7 +184,13 @@ impl Handshake {
 
     fn of(connection: Connection) -> Self {
         let (input, server_name, has_sent) = (Vec::new(), None, false);
-        Self { connection, input, visible: 0, used: 0, shown: 0, server_name, has_sent }
+        let policy = 0;
+        Self { connection, input, visible: 0, used: 0, shown: 0, server_name, has_sent, policy }
+    }
+
+    /// Sets the number of the policy that it follows.
+    pub(crate) fn of_policy(self, policy: u32) -> Self {
+        Self { policy, ..self }
     }
 
     /// Returns the number of bytes that [`Handshake::receive`] takes now.
@@ -337,7 +345,10 @@ impl Handshake {
             Connection::Server(server) => {
                 let name = self.server_name.take();
                 let name = name.as_ref().map(|name| name.as_str());
-                let info = info(&server, server.handshake_kind(), name);
+                let info = TlsInfo {
+                    policy: self.policy.into(),
+                    ..info(&server, server.handshake_kind(), name)
+                };
                 let (keys, _) = server.dangerous_into_kernel_connection().map_err(Failed)?;
                 let session = session(info.version, &keys, &secrets.server, &secrets.client)?;
                 Ok((session, info, input))
@@ -488,6 +499,7 @@ fn info<Data: SideData>(
         server_name: server_name.map(Box::from),
         alpn: connection.alpn_protocol().map(Box::from),
         peer_certificates: certificates.iter().map(|it| Box::from(it.as_ref())).collect(),
+        policy: 0,
     }
 }
 

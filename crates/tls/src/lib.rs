@@ -24,6 +24,7 @@ pub mod handshake;
 mod hello;
 mod own_tickets;
 mod passthrough;
+mod policies;
 pub mod record;
 pub mod server;
 pub mod session;
@@ -43,7 +44,7 @@ pub use client::{
 };
 pub use config::{
     CertificateFiles, ClientAuth, ConfigError, Managed, ServedCertificate, SuitePreference,
-    TlsConfig,
+    TlsConfig, TlsPolicy,
 };
 pub use driver::{HandshakeLimits, Tls, TlsRecord};
 pub use passthrough::is_server_name_pattern;

@@ -11,23 +11,37 @@ use rustls::ServerConfig;
 use throng_carry::Secret;
 use throng_io::TlsFailure;
 
-use crate::config::{ConfigError, Loaded, ServedCertificate, Tickets, TlsConfig};
+use crate::config::{ConfigError, Loaded, Policy, ServedCertificate, Tickets, TlsConfig};
 use crate::files;
 use crate::handshake::{Failed, Handshake, prepare};
 use crate::passthrough::Passthrough;
+use crate::policies::Policies;
 use crate::stats::{Counters, HandshakeStats, OrderStats, SessionStats};
 use crate::watch::{self, Stamps, Watch};
 
 /// The configuration for new handshakes of listeners. It can be replaced at any time; sessions and
 /// handshakes in progress keep theirs.
 pub struct TlsServer {
-    current: RwLock<Arc<ServerConfig>>,
+    current: RwLock<Current>,
     pub(crate) counters: Counters,
     served: RwLock<Vec<ServedCertificate>>,
     passthrough: RwLock<Arc<Passthrough>>,
     files: Option<Files>,
     accepts_plain: AtomicBool,
     on_failure: OnceLock<OnFailure>,
+}
+
+/// The configurations of new handshakes.
+#[derive(Clone)]
+struct Current {
+    own: Arc<ServerConfig>,
+    policies: Arc<Policies<Policy>>,
+}
+
+impl Current {
+    fn of(own: ServerConfig, policies: Policies<Policy>) -> RwLock<Self> {
+        RwLock::new(Self { own: prepared(own), policies: Arc::new(policies) })
+    }
 }
 
 /// A callback for handshakes that failed.
@@ -45,7 +59,7 @@ impl TlsServer {
     #[must_use]
     pub fn new(config: ServerConfig) -> Arc<Self> {
         Arc::new(Self {
-            current: RwLock::new(prepared(config)),
+            current: Current::of(config, Policies::default()),
             counters: Counters::default(),
             served: RwLock::default(),
             passthrough: RwLock::default(),
@@ -61,8 +75,9 @@ impl TlsServer {
     /// A file cannot be read, has other contents than expected, or does not match the other file.
     pub fn load(config: TlsConfig) -> Result<Arc<Self>, ConfigError> {
         let watch = Watch::new(stamps(&config));
-        let Loaded { server, served, tickets, passthrough } = config.load(None, &[])?;
-        let (current, served) = (RwLock::new(prepared(server)), RwLock::new(served));
+        let Loaded { server, served, tickets, passthrough, policies } =
+            config.load((None, &Policies::default()), &[])?;
+        let (current, served) = (Current::of(server, policies), RwLock::new(served));
         let (config, tickets) = (Mutex::new(config), Mutex::new(tickets));
         Ok(Arc::new(Self {
             current,
@@ -105,8 +120,8 @@ impl TlsServer {
         let config = files.config().clone();
         self.check_managed(&config)?;
         let earlier = lock(&files.tickets).clone();
-        let Loaded { server, served, tickets, mut passthrough } =
-            config.load(Some(&earlier), &self.certificates())?;
+        let Loaded { server, served, tickets, mut passthrough, policies } =
+            config.load((Some(&earlier), &self.current().policies), &self.certificates())?;
         *lock(&files.tickets) = tickets;
         *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
         // They may have been replaced since the files' settings were read.
@@ -114,7 +129,7 @@ impl TlsServer {
         passthrough.keep_patterns(&current);
         *current = Arc::new(passthrough);
         drop(current);
-        self.replace(server);
+        self.replace_all(server, policies);
         Ok(())
     }
 
@@ -143,6 +158,7 @@ impl TlsServer {
     pub fn take_ticket_keys(&self, keys: &[u8]) {
         if let Some(files) = &self.files {
             lock(&files.tickets).take_over(keys);
+            self.current().policies.iter().for_each(|policy| policy.tickets.take_over(keys));
         }
     }
 
@@ -154,9 +170,9 @@ impl TlsServer {
         self.check_managed(config)?;
         let earlier = self.files.as_ref().map(|files| lock(&files.tickets).clone());
         let stamps = stamps(config);
-        let Loaded { server, served, tickets, passthrough } =
-            config.load(earlier.as_ref(), &self.certificates())?;
-        Ok(Prepared { server, served, config: config.clone(), tickets, passthrough, stamps })
+        let earlier = (earlier.as_ref(), &*self.current().policies);
+        let loaded = config.load(earlier, &self.certificates())?;
+        Ok(Prepared { loaded, config: config.clone(), stamps })
     }
 
     /// Uses a configuration for handshakes that begin from now on, and its files for reloads.
@@ -164,11 +180,12 @@ impl TlsServer {
         if let Some(files) = &self.files {
             *lock(&files.config) = prepared.config;
             files.watch.note(prepared.stamps);
-            *lock(&files.tickets) = prepared.tickets;
+            *lock(&files.tickets) = prepared.loaded.tickets;
         }
-        *self.served.write().unwrap_or_else(PoisonError::into_inner) = prepared.served;
-        *self.passthrough() = Arc::new(prepared.passthrough);
-        self.replace(prepared.server);
+        let Loaded { server, served, passthrough, policies, .. } = prepared.loaded;
+        *self.served.write().unwrap_or_else(PoisonError::into_inner) = served;
+        *self.passthrough() = Arc::new(passthrough);
+        self.replace_all(server, policies);
     }
 
     /// [Reloads](Self::reload) if a file has changed since the last read, or if a certificate that
@@ -191,7 +208,16 @@ impl TlsServer {
 
     /// Replaces the configuration for handshakes that begin from now on.
     pub fn replace(&self, config: ServerConfig) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = prepared(config);
+        self.replace_all(config, Policies::default());
+    }
+
+    fn replace_all(&self, own: ServerConfig, policies: Policies<Policy>) {
+        let next = Current { own: prepared(own), policies: Arc::new(policies) };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
+    fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Replaces [`TlsConfig::passthrough`], for connections whose ClientHello is not complete yet.
@@ -277,23 +303,34 @@ impl TlsServer {
         self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins a handshake.
+    /// Begins a handshake by the server's own rules.
     ///
     /// # Errors
     /// The configuration is not usable.
     pub fn handshake(&self) -> Result<Handshake, Failed> {
-        let current = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
-        Handshake::new(current)
+        Handshake::new(self.current().own)
+    }
+
+    /// Begins a handshake by the rules for the name in a whole ClientHello, which is still to be
+    /// received.
+    ///
+    /// # Errors
+    /// The configuration is not usable.
+    pub fn handshake_for(&self, hello: &[u8]) -> Result<Handshake, Failed> {
+        let Current { own, policies } = self.current();
+        match policies.of_hello(hello) {
+            None => Handshake::new(own),
+            Some(Policy { number, config, .. }) => {
+                Ok(Handshake::new(Arc::clone(config))?.of_policy(*number))
+            }
+        }
     }
 }
 
 /// A configuration whose files were read.
 pub struct Prepared {
-    server: ServerConfig,
-    served: Vec<ServedCertificate>,
+    loaded: Loaded,
     config: TlsConfig,
-    tickets: Tickets,
-    passthrough: Passthrough,
     stamps: Stamps,
 }
 
@@ -301,8 +338,9 @@ impl Prepared {
     /// Replaces [`TlsConfig::passthrough`].
     #[must_use]
     pub fn passing_through(mut self, patterns: Vec<Box<str>>) -> Self {
-        if let Some(next) = self.passthrough.with_patterns(patterns.iter().cloned().collect()) {
-            self.passthrough = next;
+        let names = patterns.iter().cloned().collect();
+        if let Some(next) = self.loaded.passthrough.with_patterns(names) {
+            self.loaded.passthrough = next;
         }
         self.config.passthrough = patterns;
         self
@@ -326,7 +364,8 @@ fn prepared(mut config: ServerConfig) -> Arc<ServerConfig> {
 
 fn stamps(config: &TlsConfig) -> Stamps {
     let files = config.certificates.iter().flat_map(|files| [&files.chain, &files.key]);
-    let clients = config.client_auth.iter();
+    let of_policies = config.policies.iter().filter_map(|policy| policy.client_auth.as_ref());
+    let clients = config.client_auth.iter().chain(of_policies);
     let files = files
         .chain(config.managed.iter().map(|managed| &managed.file))
         .chain(clients.flat_map(|auth| [Some(&auth.authorities), auth.revoked.as_ref()]).flatten())

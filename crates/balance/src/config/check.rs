@@ -623,7 +623,8 @@ fn prefixed_cookie(config: &Config, prefix: &str, sticky: &Sticky, mistakes: &mu
     let Sticky::Cookie(name) = sticky else { return };
     let lower = name.to_ascii_lowercase();
     let has_prefix = ["__host-", "__secure-"].iter().any(|prefix| lower.starts_with(prefix));
-    let has_tls = config.tls.as_ref().is_some_and(ClientSide::has_certificate)
+    let of_site = config.sites.iter().any(|site| !site.tls.certificates.is_empty());
+    let has_tls = config.tls.as_ref().is_some_and(|tls| of_site || tls.has_certificate())
         || !config.settings.trusted_proxies.is_empty()
         || config.settings.cookie_same_site == SameSite::None;
     let remedy = "browsers drop a cookie with this prefix that has not come by https: set tls.cert \

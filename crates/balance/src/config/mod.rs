@@ -6,6 +6,7 @@ mod keys;
 mod limits;
 mod policy;
 mod read;
+mod site_tls;
 mod sites;
 mod sources;
 mod tls;
@@ -26,12 +27,14 @@ use crate::forward;
 use crate::limit::LimitConfig;
 use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::Settings;
+use crate::site::with_sites;
 use crate::site::{Explanation, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites, Variables};
 pub(crate) use check::{MAX_BACKENDS, Mistake, canonical, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;
 use throng_http::Network;
 use throng_proto::http1::Request;
+use throng_tls::TlsConfig;
 pub use tls::{BackendSide, ClientSide};
 
 /// The configuration of a balancer. Read a file with [`Config::parse`], several sources with
@@ -394,6 +397,11 @@ impl Config {
             Some((Arc::clone(&pool.name), side))
         });
         default.into_iter().chain(others)
+    }
+
+    /// Returns the TLS of clients with the certificates and rules of the sites.
+    pub(crate) fn server_tls(&self, tls: &ClientSide) -> TlsConfig {
+        with_sites(tls.server.clone(), &self.sites)
     }
 
     /// Returns the backends of all pools that have addresses.

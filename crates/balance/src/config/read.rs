@@ -7,7 +7,7 @@ use throng_config::{Draft, LogSettings, Record, UpgradeSettings, drain_delay};
 
 use super::{
     BackendConfig, Config, NamedBackend, PoolConfig, Register, Shutdown, defaults, limits, policy,
-    server_names, sites, sources, tls,
+    server_names, site_tls, sites, sources, tls,
 };
 use crate::config::Token;
 use crate::cookie::CookieKey;
@@ -21,18 +21,20 @@ pub(super) fn read(draft: &Draft) -> Config {
     let passes_through = passthrough.any(|names| !names.is_empty())
         || names.iter().any(|named| !named.passthrough.is_empty());
     let pages = policy::Pages::default();
+    let sites = sites::sites(draft, &pages);
+    let of_sites = site_tls::of_sites(draft, &sites);
     let mut config = Config {
         listen: listen_addresses(draft, "listen"),
         unix_mode: unix_mode(draft),
         shards: draft.get("shards"),
         descriptors: draft.parse("descriptors").unwrap_or_default(),
         backends,
-        tls: tls::client_side(draft, passes_through),
+        tls: tls::client_side(draft, passes_through, of_sites),
         backend_tls: tls::backend_side(&top, "backend_tls"),
         names,
         pools: Vec::new(),
         lookup_interval: draft.get("lookup_interval"),
-        sites: sites::sites(draft, &pages),
+        sites,
         limits: limits::limits(draft),
         policy: policy::policy(&draft.top(), &pages),
         settings: settings(draft),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use throng_config::{Defaults, Draft, Key, Kind, Record, Records};
 
 use super::policy::{self, Pages};
+use super::site_tls;
 use crate::site::{
     GuardConfig, Matchers, RouteAction, RouteConfig, SiteConfig, SplitConfig, Template,
     ValuePattern,
@@ -128,6 +129,13 @@ pub(super) static SITES: Records = Records {
         policy::MAX_BODY,
         policy::MIN_BODY_RATE,
         policy::MIN_RESPONSE_RATE,
+        site_tls::CERT,
+        site_tls::KEY,
+        site_tls::ACME,
+        site_tls::MIN_VERSION,
+        site_tls::CLIENT_CA,
+        site_tls::CLIENT_CRL,
+        site_tls::CLIENT_AUTH,
         Key::new("routes", Kind::Records(&ROUTES), "", "a route"),
     ],
     is_first_required: true,
@@ -248,6 +256,7 @@ pub(super) fn sites(draft: &Draft, pages: &Pages) -> Arc<[SiteConfig]> {
         policy: policy::of_site(record, pages),
         maintenance: pages.of_field(record, "maintenance"),
         maintenance_except: record.parse_list("maintenance_except"),
+        tls: site_tls::site_tls(record),
     };
     draft.records("sites").iter().map(site).collect()
 }
@@ -339,7 +348,7 @@ mod tests {
 
     use crate::Config;
     use crate::site::{
-        GuardConfig, Matchers, Paths, PolicyConfig, RouteAction, RouteConfig, SiteConfig,
+        GuardConfig, Matchers, Paths, PolicyConfig, RouteAction, RouteConfig, SiteConfig, SiteTls,
         ValuePattern,
     };
 
@@ -379,6 +388,7 @@ mod tests {
             policy: PolicyConfig::default(),
             maintenance: None,
             maintenance_except: Vec::new(),
+            tls: SiteTls::default(),
             routes: vec![
                 RouteConfig {
                     path: texts(&["/ws"]),

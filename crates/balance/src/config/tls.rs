@@ -3,6 +3,7 @@
 use std::time::Duration;
 use throng_io::PeerAddress;
 
+use super::site_tls::OfSites;
 use throng_acme::{AcmeSettings, Challenge};
 use throng_config::listen::listen_addresses;
 use throng_config::{AcmeValues, Draft, Record, TlsValues};
@@ -81,13 +82,23 @@ pub struct BackendSide {
 
 /// Reads `[tls]`; `None` if there is no such table. If connections are passed through, no
 /// certificate is needed.
-pub(super) fn client_side(draft: &Draft, passes_through: bool) -> Option<ClientSide> {
+pub(super) fn client_side(
+    draft: &Draft,
+    passes_through: bool,
+    of_sites: OfSites,
+) -> Option<ClientSide> {
     if !draft.values().has_section("tls") {
         return None;
     }
+    let has_other = passes_through || of_sites.has_certificate;
     let values = TlsValues::from_draft(draft);
-    let acme = values.acme.map(|values| acme(draft, values));
-    if values.certificates.is_empty() && acme.is_none() && !passes_through {
+    let acme = values.acme.map(|mut values| {
+        let is_new = |name: &String| !values.domains.contains(name);
+        let more: Vec<_> = of_sites.domains.into_iter().filter(is_new).collect();
+        values.domains.extend(more);
+        acme(draft, values)
+    });
+    if values.certificates.is_empty() && acme.is_none() && !has_other {
         draft.wrong("tls", "it has no certificate: write cert and key, or [tls.acme]");
         return None;
     }

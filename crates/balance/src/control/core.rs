@@ -34,7 +34,7 @@ use crate::queue::PoolLoad;
 use crate::registry::{DesiredState, Drain, Entry, PoolRules};
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Removed, Settings, Target};
-use crate::site::{Policy, PolicyConfig, SiteConfig, SiteCounters, SiteRow, Sites};
+use crate::site::{HostPolicies, Policy, PolicyConfig, SiteConfig, SiteCounters, SiteRow, Sites};
 use crate::status::{
     DrainProgress, Draining, LastFailure, PoolRow, Removal, Row, RowTotals, share_of,
 };
@@ -247,6 +247,8 @@ impl ControlCore {
         let default = pools.next()?;
         let pools = Pools::new(default, pools.collect());
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
+        let own = self.security.0.as_ref().map(|tls| &tls.server);
+        let policies = own.and_then(|own| HostPolicies::new(&self.sites.0, own)).map(Arc::new);
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
         let (sites, limits) = (self.sites.1.clone(), self.limits.1.clone());
         let counters = self.counters.clone();
@@ -266,6 +268,7 @@ impl ControlCore {
             limits,
             counters,
             https,
+            policies,
             challenges,
             loop_id,
         }))

@@ -318,7 +318,7 @@ impl Balancer {
         }
         let prepared = match (&inner.server, &config.tls) {
             (Some(server), Some(tls)) => {
-                let prepared = server.prepare(&with_certificate(tls, &inner.issuer));
+                let prepared = server.prepare(&with_certificate(&config, tls, &inner.issuer));
                 Some((server, prepared, accepts_plain(tls, &inner.issuer)))
             }
             _ => None,
@@ -746,7 +746,8 @@ impl Parts {
         let config = config.with_passthrough(&backends, &names);
         let issuer = open(config.tls.as_ref().and_then(|tls| tls.acme.as_ref()));
         let issuer = issuer.map_err(|error| Error::of_files("tls", &error))?;
-        let server = config.tls.as_ref().map(|tls| load_server(tls, &issuer)).transpose()?;
+        let server = config.tls.as_ref().map(|tls| load_server(&config, tls, &issuer));
+        let server = server.transpose()?;
         let clients = load_clients(&config)?;
         check_descriptors(&config)?;
         Ok(Self { config, issuer, server, clients })
@@ -767,16 +768,20 @@ fn check_descriptors(config: &Config) -> Result<(), Error> {
 }
 
 /// Reads the files of TLS with clients.
-fn load_server(tls: &ClientSide, issuer: &Issuer) -> Result<Arc<TlsServer>, Error> {
-    let server = TlsServer::load(with_certificate(tls, issuer));
+fn load_server(
+    config: &Config,
+    tls: &ClientSide,
+    issuer: &Issuer,
+) -> Result<Arc<TlsServer>, Error> {
+    let server = TlsServer::load(with_certificate(config, tls, issuer));
     let server = server.map_err(|error| Error::of_files("tls", &error))?;
     server.accept_plain(accepts_plain(tls, issuer));
     Ok(server)
 }
 
-/// Adds the certificate of the authority.
-fn with_certificate(tls: &ClientSide, issuer: &Issuer) -> TlsConfig {
-    TlsConfig { managed: issuer.managed(), ..tls.server.clone() }
+/// Adds the certificate of the authority, and the certificates and rules of sites.
+fn with_certificate(config: &Config, tls: &ClientSide, issuer: &Issuer) -> TlsConfig {
+    TlsConfig { managed: issuer.managed(), ..config.server_tls(tls) }
 }
 
 fn accepts_plain(tls: &ClientSide, issuer: &Issuer) -> bool {

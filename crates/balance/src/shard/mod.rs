@@ -300,6 +300,7 @@ impl BalanceParts {
             let is_too_long = certificate.as_ref().is_some_and(|it| it.len() > MAX_CERTIFICATE);
             let is_host_bound = self.rules.configuration().https.is_host_bound;
             let asked = (info.version, info.server_name);
+            client.origin.set_policy(info.policy);
             client.origin.secure(certificate.filter(|_| !is_too_long), asked, is_host_bound);
             if is_too_long {
                 self.refuse(id, 431, "the client's certificate is too long");

@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use throng_tls::{CertificateFiles, ClientAuth, Version};
+
 use throng_config::AccessDetail;
 use throng_http::Network;
 
@@ -41,6 +43,22 @@ pub struct SiteConfig {
     pub maintenance_except: Vec<Network>,
     /// The treatment of its requests and answers.
     pub policy: PolicyConfig,
+    /// Its TLS. Default: as `[tls]` says.
+    pub tls: SiteTls,
+}
+
+/// The TLS of a site.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteTls {
+    /// Its certificates, besides the certificates of `[tls]`: clients get the one with the name
+    /// that they ask for.
+    pub certificates: Vec<CertificateFiles>,
+    /// Whether the authority of `[tls.acme]` also certifies its hosts.
+    pub is_issued: bool,
+    /// The lowest accepted version. Default: as `[tls]` says.
+    pub min_version: Option<Version>,
+    /// The certificates required of its clients, or none. Default: as `[tls]` says.
+    pub client_auth: Option<Option<ClientAuth>>,
 }
 
 /// A route: requests with one of these paths, for which all conditions hold.

@@ -3,6 +3,7 @@
 mod backends;
 mod passthrough;
 mod rules;
+mod sites;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -506,7 +506,11 @@ impl<D: Driver> Tls<D> {
     /// Begins a handshake with the kept input, which is empty if we are the client.
     fn begin(&mut self, id: ConnId) {
         let begun = match self.table.endpoint(id) {
-            Some(Endpoint::Server(server)) => server.handshake(),
+            Some(Endpoint::Server(server)) => {
+                let server = Arc::clone(server);
+                let busy = self.table.conn_and_busy(id).and_then(|(_, busy)| busy);
+                server.handshake_for(busy.map_or(&[][..], |busy| &busy.input))
+            }
             Some(Endpoint::Client(client)) => client.handshake(),
             None => return,
         };

@@ -13,6 +13,7 @@ mod memory;
 mod moves;
 mod oracle;
 mod ours;
+mod policies;
 mod reload;
 mod resumed;
 mod rig;

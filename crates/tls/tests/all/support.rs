@@ -270,6 +270,16 @@ impl rustls::client::danger::ServerCertVerifier for AcceptAll {
     }
 }
 
+/// A client of these versions without a certificate, which accepts any certificate of a server.
+pub(crate) fn without_certificate(versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
+    ClientConfig::builder_with_provider(provider(None))
+        .with_protocol_versions(versions)
+        .unwrap()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAll))
+        .with_no_client_auth()
+}
+
 /// Does a handshake with a server's configuration; the client accepts any certificate.
 fn handshake(
     server: &throng_tls::TlsServer,

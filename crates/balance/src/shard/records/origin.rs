@@ -30,6 +30,8 @@ pub(in crate::shard) struct Origin {
     is_host_bound: bool,
     /// The version of TLS, as in [`TlsInfo`](throng_io::TlsInfo); 0 without TLS.
     tls_version: u16,
+    /// The number of the rules that its TLS handshake has followed.
+    policy: u64,
 }
 
 impl Origin {
@@ -46,6 +48,7 @@ impl Origin {
             server_name: None,
             is_host_bound: false,
             tls_version: 0,
+            policy: 0,
         }
     }
 
@@ -84,6 +87,16 @@ impl Origin {
         (self.is_secure, self.is_host_bound) = (true, is_host_bound);
         (self.certificate, self.tls_version, self.server_name) =
             (certificate, version, server_name);
+    }
+
+    /// Sets the number of the rules that its TLS handshake has followed.
+    pub(in crate::shard) fn set_policy(&mut self, policy: u64) {
+        self.policy = policy;
+    }
+
+    /// Returns the number of the rules that its TLS handshake has followed; `None` without TLS.
+    pub(in crate::shard) fn policy(&self) -> Option<u64> {
+        self.is_secure.then_some(self.policy)
     }
 
     /// Returns whether its connection has TLS.

@@ -126,16 +126,28 @@ pub(super) fn own_answer(
     let configuration = rules.configuration();
     let (response, reason) = match configuration.answer_challenge(request) {
         Some(response) => (response, "a challenge of the authority"),
-        None if !origin.is_due_tls() => return None,
         None => {
             let (https, name) = (&configuration.https, origin.server_name());
             let is_trusted = || rules.trusts(origin.address().ip());
-            let response = https.refusal(request, origin.is_secure(), name, is_trusted)?;
-            (response, if origin.is_secure() { MISDIRECTED } else { "the client uses no TLS" })
+            let refusal = || https.refusal(request, origin.is_secure(), name, is_trusted);
+            match origin.is_due_tls().then(refusal).flatten() {
+                Some(response) if !origin.is_secure() => (response, "the client uses no TLS"),
+                Some(response) => (response, MISDIRECTED),
+                None => (misdirected(rules, request, origin)?, MISDIRECTED),
+            }
         }
     };
     let response = response.closing();
     Some(OwnAnswer::new(response, reason))
+}
+
+/// Returns the answer to a request for a site with other rules of TLS than its connection has
+/// followed. A trusted proxy repeats the host that its own client has named.
+fn misdirected(rules: &BalanceRules, request: &Request<'_>, origin: &Origin) -> Option<Response> {
+    let policies = rules.configuration().policies.as_ref()?;
+    let is_refused =
+        policies.refuses(request.host(), origin.policy()) && !rules.trusts(origin.address().ip());
+    is_refused.then(|| Response::error(Status::MISDIRECTED_REQUEST, MISDIRECTED))
 }
 
 /// Builds the exchange of a request: its relevant properties and the text for its backend.
