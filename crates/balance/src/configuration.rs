@@ -8,6 +8,7 @@ use throng_http::{HttpsPolicy, IntoResponse, Response};
 use throng_proto::http1::Request;
 use throng_tls::Challenges;
 
+use crate::blocks::Blocks;
 use crate::classes::TunnelClasses;
 use crate::limit::RateLimits;
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
@@ -34,6 +35,8 @@ pub struct Configuration {
     pub limits: RateLimits,
     /// The counters of the sites, by the indexes that these have.
     pub counters: SiteCounters,
+    /// The blocked networks of clients.
+    pub blocks: Arc<Blocks>,
     /// The rules of HTTP at addresses with TLS.
     pub https: HttpsPolicy,
     /// The rules of TLS that the hosts of sites need; `None`: all have the same.
@@ -70,6 +73,7 @@ impl Configuration {
             maintenance: Arc::default(),
             limits: RateLimits::default(),
             counters: SiteCounters::default(),
+            blocks: Arc::default(),
             https: HttpsPolicy::default(),
             policies: None,
             challenges: None,

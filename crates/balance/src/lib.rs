@@ -12,6 +12,7 @@
 
 mod access;
 mod backend;
+mod blocks;
 mod checks;
 mod classes;
 mod clients;
@@ -53,13 +54,14 @@ pub use access::{Access, AccessDetail, AccessLog, EndReason, Subject};
 pub use backend::{
     Backend, FirstByteTimes, FirstBytes, MAX_WEIGHT, SHARES_PER_WEIGHT, State, Totals, Wanted,
 };
+pub use blocks::{Block, Blocks, MAX_BLOCKS};
 pub use classes::TunnelClasses;
 pub use config::{
     BackendConfig, BackendSide, ClientSide, Config, NamedBackend, PoolConfig, Register, Shutdown,
     Token,
 };
 pub use configuration::Configuration;
-pub use control::{Balancer, CarriedBackend, CarriedCounts, CarriedState, Error};
+pub use control::{BackendKey, Balancer, CarriedBackend, CarriedCounts, CarriedState, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
 pub use issuer::CertificateEvent;
@@ -89,13 +91,14 @@ pub use settings::{
 };
 pub use shards::{Launch, ListenAt, OnBound, Shards};
 pub use site::{
-    Explanation, GuardConfig, HeaderRulesConfig, HostPolicies, Matchers, OtherRoute, Page,
-    PathChange, Paths, Policy, PolicyConfig, Reading, RedirectTarget, RequestIds, RouteAction,
-    RouteConfig, RouteTimes, SiteConfig, SiteCounters, SiteRow, SiteTls, Sites, SplitBy,
-    SplitConfig, SplitShare, Template, TunnelTimes, ValuePattern,
+    ActionSummary, Explanation, GuardConfig, HeaderRulesConfig, HostPolicies, Matchers, OtherRoute,
+    Page, PathChange, Paths, Policy, PolicyConfig, Reading, RedirectTarget, RequestIds,
+    RouteAction, RouteConfig, RouteSummary, RouteTimes, SiteConfig, SiteCounters, SiteRow,
+    SiteSummary, SiteTls, Sites, SplitBy, SplitConfig, SplitShare, Template, TunnelTimes,
+    ValuePattern,
 };
 pub use slow_start::share_at;
 pub use status::{
-    Changes, DrainProgress, Draining, LastFailure, NameRow, PoolRow, Rebalance, Removal,
-    RemovedBackend, Row, RowTotals, Status, Surplus, TlsStatus,
+    Changes, DrainProgress, Draining, LastFailure, NameRow, PoolDraining, PoolRow, Rebalance,
+    Removal, RemovedBackend, Row, RowTotals, Status, Surplus, TlsStatus,
 };

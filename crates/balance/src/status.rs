@@ -253,6 +253,17 @@ pub struct Draining {
     pub last: bool,
 }
 
+/// The expected drain of all backends of a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PoolDraining {
+    /// Its backends.
+    pub backends: usize,
+    /// Their tunnels.
+    pub tunnels: u64,
+    /// The number of them closed a second, at most.
+    pub rate: u64,
+}
+
 /// The tunnels that [`rebalance`](crate::Balancer::rebalance) closes, or would close.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rebalance {

@@ -32,6 +32,12 @@ fn the_document_has_all_keys_events_and_metrics() {
     is_current(&docs.join("operations.md"), &text);
 }
 
+#[test]
+fn the_schema_of_the_admin_api_is_beside_the_documents() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    is_current(&docs.join("balance-api.schema.json"), include_str!("balance/api.schema.json"));
+}
+
 /// Compares the help with the text that was reviewed.
 #[test]
 fn the_help_of_each_command_is_the_golden_one() {

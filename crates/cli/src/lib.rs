@@ -39,6 +39,7 @@ mod register;
 pub mod serve;
 #[cfg_attr(windows, path = "service/windows.rs")]
 mod service;
+mod settings_json;
 pub mod signals;
 mod sockets;
 pub mod terminal;

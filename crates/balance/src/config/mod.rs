@@ -23,12 +23,13 @@ use throng_config::{
 };
 use throng_io::tables::DescriptorTables;
 
-use crate::forward;
 use crate::limit::LimitConfig;
 use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::Settings;
 use crate::site::with_sites;
-use crate::site::{Explanation, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites, Variables};
+use crate::site::{
+    Asked, Explanation, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites, Variables,
+};
 pub(crate) use check::{MAX_BACKENDS, Mistake, canonical, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;
@@ -459,34 +460,11 @@ impl Config {
     /// Rules of TLS, such as a redirection to https, come before them and are not applied.
     #[must_use]
     pub fn explain(&self, request: &Request<'_>, peer: SocketAddr, is_secure: bool) -> Explanation {
-        if let Err(refusal) = forward::validate(request) {
-            return Explanation::refused(refusal.status(), refusal.reason());
-        }
-        let client = forward::client_address(request, peer, &self.settings.trusted_proxies);
-        let peer = peer.ip();
-        let (server_name, certificate, names, request_id) = (None, None, None, None);
-        let of = Variables {
-            request,
-            is_secure,
-            client,
-            peer,
-            server_name,
-            certificate,
-            names,
-            request_id,
-        };
-        match self.compiled_sites() {
-            Ok(Some(sites)) => {
-                let with = (&*self.limits, &self.settings.cookie_key);
-                sites.explain(of, with)
-            }
-            _ => {
-                let pool = Some(DEFAULT_POOL.to_owned());
-                let mut explanation = Explanation { pool, ..Explanation::default() };
-                explanation.treat(&self.compiled_policy().unwrap_or_default(), &of);
-                explanation
-            }
-        }
+        let sites = self.compiled_sites().unwrap_or_default();
+        let Settings { trusted_proxies, cookie_key, .. } = &self.settings;
+        let asked = Asked { request, peer, is_secure };
+        let policy = self.compiled_policy().unwrap_or_default();
+        asked.explain((sites.as_deref(), &policy), trusted_proxies, (&self.limits, cookie_key))
     }
 
     /// Compiles the treatment of requests that no site has.

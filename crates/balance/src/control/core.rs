@@ -20,7 +20,9 @@ use throng_io::{Instant, PeerAddress};
 
 use self::names::{Found, Listed};
 use super::error::Error;
+use super::key::BackendKey;
 use crate::backend::{Backend, MAX_WEIGHT, State};
+use crate::blocks::Blocks;
 use crate::classes::TunnelClasses;
 use crate::clients::Clients;
 use crate::config::{
@@ -34,9 +36,12 @@ use crate::queue::PoolLoad;
 use crate::registry::{DesiredState, Drain, Entry, PoolRules};
 use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Removed, Settings, Target};
-use crate::site::{HostPolicies, Policy, PolicyConfig, SiteConfig, SiteCounters, SiteRow, Sites};
+use crate::site::{
+    Asked, Explanation, HostPolicies, Policy, PolicyConfig, SetWeights, SiteConfig, SiteCounters,
+    SiteRow, SiteSummary, Sites, SplitMistake, SplitShare,
+};
 use crate::status::{
-    DrainProgress, Draining, LastFailure, PoolRow, Removal, Row, RowTotals, share_of,
+    DrainProgress, Draining, LastFailure, PoolDraining, PoolRow, Removal, Row, RowTotals, share_of,
 };
 use throng_proto::ws::CloseCode;
 use throng_tls::Challenges;
@@ -88,6 +93,9 @@ pub(crate) struct ControlCore {
     /// The limits as they are configured, and in force.
     limits: (Vec<LimitConfig>, RateLimits),
     counters: SiteCounters,
+    blocks: Arc<Blocks>,
+    /// The weights of splits that operators have set.
+    set_weights: SetWeights,
     /// The pools, first the default.
     pools: Vec<KnownPool>,
     /// The outcome of their lookups.
@@ -131,6 +139,8 @@ impl ControlCore {
             settings: config.settings.clone(),
             register: config.register.clone(),
             counters: SiteCounters::new(sites.as_deref(), &SiteCounters::default()),
+            blocks: Arc::default(),
+            set_weights: SetWeights::default(),
             sites: (Arc::clone(&config.sites), sites),
             policy: (config.policy.clone(), config.compiled_policy().unwrap_or_default()),
             classes: TunnelClasses::default(),
@@ -251,8 +261,8 @@ impl ControlCore {
         let policies = own.and_then(|own| HostPolicies::new(&self.sites.0, own)).map(Arc::new);
         let (settings, challenges) = (self.settings.clone(), self.challenges.clone());
         let (sites, limits) = (self.sites.1.clone(), self.limits.1.clone());
-        let counters = self.counters.clone();
         let policy = Arc::clone(&self.policy.1);
+        let (counters, blocks) = (self.counters.clone(), Arc::clone(&self.blocks));
         let loop_id = self
             .settings
             .loop_id
@@ -267,6 +277,7 @@ impl ControlCore {
             maintenance: Arc::clone(&self.maintenance),
             limits,
             counters,
+            blocks,
             https,
             policies,
             challenges,
@@ -332,16 +343,32 @@ impl ControlCore {
     /// other settings of its address apply: its TLS, and, unless server names are given here, the
     /// connections passed through to it. All other state is reset, even while tunnels remain.
     pub(crate) fn add(&mut self, backend: BackendConfig, now: Instant) -> Result<(), Error> {
+        self.add_to(DEFAULT_POOL, backend, now)
+    }
+
+    /// Does the same for a backend of this pool.
+    pub(crate) fn add_to(
+        &mut self,
+        pool: &str,
+        backend: BackendConfig,
+        now: Instant,
+    ) -> Result<(), Error> {
         let BackendConfig { address, weight, send_proxy, ref passthrough, .. } = backend;
         self.must_live()?;
         check_weight(weight)?;
-        let at = self.position(DEFAULT_POOL, address);
+        let of_pool = self.pool_at(pool)?;
+        if of_pool > 0 && !passthrough.is_empty() {
+            let (setting, value) = ("passthrough".to_owned(), format!("{:?}", passthrough[0]));
+            let remedy = "only backends of the pool default have server names".to_owned();
+            return Err(Error::Passthrough { setting, value, remedy });
+        }
+        let at = self.position(pool, address);
         if let Some(at) = at.filter(|&at| !self.entries[at].is_being_removed()) {
             return Err(Error::Exists { address, source: self.entries[at].desired.source() });
         }
-        self.check_room(address)?;
+        self.check_room(pool, address)?;
         let passthrough = Arc::clone(passthrough);
-        let known = self.known(address).unwrap_or(backend);
+        let known = self.known(of_pool, address).unwrap_or(backend);
         let mut added = BackendConfig { weight, send_proxy, ..known };
         if !passthrough.is_empty() {
             // Settings that need a restart are as at the start: whether there is TLS, and the
@@ -352,49 +379,87 @@ impl ControlCore {
             added.passthrough = passthrough;
         }
         let desired = DesiredState { api: true, ..DesiredState::default() };
-        self.enlist(&Arc::clone(&self.pools[0].rules), added, desired, now);
+        self.enlist(&Arc::clone(&self.pools[of_pool].rules), added, desired, now);
         Ok(())
     }
 
-    /// Returns the file's settings of an address in the default pool.
-    fn known(&self, address: PeerAddress) -> Option<BackendConfig> {
-        let listed = self.listed(&self.pools[..1]).into_iter();
+    /// Returns the file's settings of an address in the pool at this index.
+    fn known(&self, pool: usize, address: PeerAddress) -> Option<BackendConfig> {
+        let listed = self.listed(&self.pools[pool..=pool]).into_iter();
         listed.map(|listed| listed.file).find(|file| file.address == address)
     }
 
     /// Sets the weight and returns the previous one.
-    pub(crate) fn set_weight(
+    pub(crate) fn set_weight<'p>(
         &mut self,
-        address: impl Into<PeerAddress>,
+        backend: impl Into<BackendKey<'p>>,
         weight: u32,
         now: Instant,
     ) -> Result<u32, Error> {
         check_weight(weight)?;
-        let at = self.find(address.into())?;
+        let at = self.find(backend)?;
         let before = self.entries[at].backend.weight();
         self.weigh(at, weight, now);
         Ok(before)
     }
 
     /// Drains it: its tunnels are closed within `window`.
-    pub(crate) fn drain(
+    pub(crate) fn drain<'p>(
         &mut self,
-        address: impl Into<PeerAddress>,
+        backend: impl Into<BackendKey<'p>>,
         window: Option<Duration>,
     ) -> Result<Draining, Error> {
-        let at = self.find(address.into())?;
+        let at = self.find(backend)?;
         self.start_drain(at, window);
         Ok(self.draining(at))
     }
 
-    /// Ends a drain: the remaining tunnels stay, and it gets clients again.
-    pub(crate) fn undrain(
+    /// Drains all backends of a pool, which may have left the file.
+    pub(crate) fn drain_pool(
         &mut self,
-        address: impl Into<PeerAddress>,
+        pool: &str,
+        window: Option<Duration>,
+    ) -> Result<PoolDraining, Error> {
+        self.must_live()?;
+        let is_in = |at: &usize| self.entries[*at].is_in(pool);
+        let places: Vec<usize> = (0..self.entries.len()).filter(is_in).collect();
+        if places.is_empty() {
+            self.pool_at(pool)?;
+        }
+        let mut all = PoolDraining::default();
+        for at in places {
+            self.start_drain(at, window);
+            let Draining { tunnels, rate, .. } = self.draining(at);
+            all.backends += 1;
+            all.tunnels += u64::from(tunnels);
+            all.rate += u64::from(rate);
+        }
+        Ok(all)
+    }
+
+    /// Sets the weights of pools in a split; others keep theirs. Returns the shares.
+    pub(crate) fn set_split(
+        &mut self,
+        site: &str,
+        route: Option<&str>,
+        weights: &BTreeMap<String, u32>,
+    ) -> Result<Vec<SplitShare>, Error> {
+        self.must_live()?;
+        let set = self.set_weights.set(self.sites.1.as_deref(), (site, route), weights);
+        set.map_err(|mistake| match mistake {
+            SplitMistake::Unknown(why) => Error::UnknownSplit(why),
+            SplitMistake::Weights(why) => Error::Split(why),
+        })
+    }
+
+    /// Ends a drain: the remaining tunnels stay, and it gets clients again.
+    pub(crate) fn undrain<'p>(
+        &mut self,
+        backend: impl Into<BackendKey<'p>>,
         now: Instant,
     ) -> Result<(), Error> {
-        let address = address.into();
-        let at = self.find(address)?;
+        let at = self.find(backend)?;
+        let address = self.entries[at].backend.address();
         let entry = &mut self.entries[at];
         if entry.is_being_removed() {
             return Err(Error::BeingRemoved { address });
@@ -408,14 +473,14 @@ impl ControlCore {
 
     /// Sends it no more clients; it leaves the list when its last tunnel is gone. `drain`: whether
     /// its tunnels are closed, in place of the setting.
-    pub(crate) fn remove(
+    pub(crate) fn remove<'p>(
         &mut self,
-        address: impl Into<PeerAddress>,
+        backend: impl Into<BackendKey<'p>>,
         drain: Option<bool>,
         now: Instant,
     ) -> Result<Removal, Error> {
-        let address = address.into();
-        let at = self.find(address)?;
+        let at = self.find(backend)?;
+        let address = self.entries[at].backend.address();
         let entry = &mut self.entries[at];
         if entry.desired.ttl.is_some() {
             return Err(Error::RegistersItself { address });
@@ -456,8 +521,27 @@ impl ControlCore {
         self.panic
     }
 
+    pub(crate) fn blocks(&self) -> &Arc<Blocks> {
+        &self.blocks
+    }
+
     pub(crate) fn limit_rows(&self) -> Vec<LimitRow> {
         self.limits.1.rows()
+    }
+
+    /// Returns the sites as they are configured, from this index, and their number.
+    pub(crate) fn site_summaries(&self, from: usize, most: usize) -> (Vec<SiteSummary>, usize) {
+        let (configured, Some(sites)) = (&self.sites.0, &self.sites.1) else {
+            return (Vec::new(), 0);
+        };
+        let all = sites.summaries(configured);
+        (all.skip(from).take(most).collect(), configured.len())
+    }
+
+    /// Explains what would happen to a request.
+    pub(crate) fn explain(&self, asked: Asked<'_>) -> Explanation {
+        let Settings { trusted_proxies, cookie_key, .. } = &self.settings;
+        asked.explain(self.sites.1.as_deref(), trusted_proxies, (&self.limits.0, cookie_key))
     }
 
     pub(crate) fn site_rows(&self) -> Vec<SiteRow> {
@@ -647,8 +731,28 @@ impl ControlCore {
         self.entries.iter().position(|entry| Arc::ptr_eq(&entry.backend, backend))
     }
 
-    fn find(&self, address: PeerAddress) -> Result<usize, Error> {
+    /// Returns the index of a pool of the file.
+    fn pool_at(&self, pool: &str) -> Result<usize, Error> {
+        let names = || self.pools.iter().map(|known| &known.rules.name);
+        names().position(|name| **name == *pool).ok_or_else(|| {
+            let known = names().map(Arc::clone).collect();
+            Error::UnknownPool { pool: pool.to_owned(), known }
+        })
+    }
+
+    fn find<'p>(&self, backend: impl Into<BackendKey<'p>>) -> Result<usize, Error> {
+        let BackendKey { pool, address } = backend.into();
         self.must_live()?;
+        if let Some(pool) = pool {
+            // A pool that has left the file may have tunnels still.
+            let of_pool = || self.entries.iter().filter(|entry| entry.is_in(pool));
+            if of_pool().next().is_none() {
+                self.pool_at(pool)?;
+            }
+            let known = || of_pool().map(|entry| entry.backend.address()).collect();
+            let at = self.position(pool, address);
+            return at.ok_or_else(|| Error::Unknown { address, known: known() });
+        }
         if let Some(at) = self.position(DEFAULT_POOL, address) {
             return Ok(at);
         }
@@ -677,12 +781,12 @@ impl ControlCore {
     }
 
     /// Checks that a backend at `address` can be added to the list.
-    fn check_room(&self, address: PeerAddress) -> Result<(), Error> {
+    fn check_room(&self, pool: &str, address: PeerAddress) -> Result<(), Error> {
         self.check_address(address)?;
         // Backends that only have tunnels left must not keep others out.
-        let is_listed = |entry: &&Entry| entry.is_in(DEFAULT_POOL) && !entry.is_being_removed();
+        let is_listed = |entry: &&Entry| entry.is_in(pool) && !entry.is_being_removed();
         let listed = self.entries.iter().filter(is_listed).count();
-        if self.position(DEFAULT_POOL, address).is_none() && listed >= MAX_BACKENDS {
+        if self.position(pool, address).is_none() && listed >= MAX_BACKENDS {
             return Err(Error::TooMany { most: MAX_BACKENDS });
         }
         Ok(())

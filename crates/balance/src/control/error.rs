@@ -26,6 +26,19 @@ pub enum Error {
         /// The known backends.
         known: Vec<PeerAddress>,
     },
+    /// There is no such pool.
+    UnknownPool {
+        /// The requested pool.
+        pool: String,
+        /// The known pools.
+        known: Vec<Arc<str>>,
+    },
+    /// There is no such site, route or split; the text is the reason and the remedy.
+    UnknownSplit(String),
+    /// The weights of a split are not valid; the text is the reason and the remedy.
+    Split(String),
+    /// A network cannot be blocked; the text is the reason and the remedy.
+    Block(String),
     /// Several pools have a backend at the address, and the default pool does not.
     InSeveralPools {
         /// The address.
@@ -131,9 +144,14 @@ impl fmt::Display for Error {
             Self::Start(error) => error.fmt(f),
             Self::Tls(why) => f.write_str(why),
             Self::Unknown { address, known } => fmt_unknown(f, address, known),
+            Self::UnknownPool { pool, known } => {
+                let shown: Vec<&str> = known.iter().take(20).map(|name| &**name).collect();
+                write!(f, "there is no pool {pool}: write one of {}", shown.join(", "))
+            }
+            Self::UnknownSplit(why) | Self::Split(why) | Self::Block(why) => f.write_str(why),
             Self::InSeveralPools { address, pools } => write!(
                 f,
-                "backend {address} is in the pools {}: change them in the file",
+                "backend {address} is in the pools {}: name one of these, as in --pool NAME",
                 pools.join(", ")
             ),
             Self::UnknownSite { site, known } if known.is_empty() => {

@@ -6,6 +6,8 @@
 
 mod core;
 mod error;
+mod key;
+mod operations;
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver};
@@ -39,6 +41,7 @@ use crate::shards::{Launch, ListenAt, OnBound, Shards};
 use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
 
 pub use error::Error;
+pub use key::BackendKey;
 
 /// The longest wait for the first lookups of names, at the start and in a reload. They continue
 /// after it.
@@ -436,8 +439,12 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::Unknown`] or [`Error::Weight`].
-    pub fn set_weight(&self, address: impl Into<PeerAddress>, weight: u32) -> Result<u32, Error> {
-        self.inner.change(|core, now| core.set_weight(address.into(), weight, now))
+    pub fn set_weight<'p>(
+        &self,
+        backend: impl Into<BackendKey<'p>>,
+        weight: u32,
+    ) -> Result<u32, Error> {
+        self.inner.change(|core, now| core.set_weight(backend, weight, now))
     }
 
     /// Drains a backend: it gets no new clients, and its tunnels are closed with 1012 at
@@ -447,12 +454,12 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::Unknown`].
-    pub fn drain(
+    pub fn drain<'p>(
         &self,
-        address: impl Into<PeerAddress>,
+        backend: impl Into<BackendKey<'p>>,
         window: Option<Duration>,
     ) -> Result<Draining, Error> {
-        self.inner.change(|core, _| core.drain(address.into(), window))
+        self.inner.change(|core, _| core.drain(backend, window))
     }
 
     /// Switches the maintenance of a site on or off; `None`: as the configuration has it. In
@@ -478,8 +485,8 @@ impl Balancer {
     /// # Errors
     /// [`Error::Unknown`], [`Error::NotDraining`], or [`Error::BeingRemoved`] for a removed
     /// backend.
-    pub fn undrain(&self, address: impl Into<PeerAddress>) -> Result<(), Error> {
-        self.inner.change(|core, now| core.undrain(address.into(), now))
+    pub fn undrain<'p>(&self, backend: impl Into<BackendKey<'p>>) -> Result<(), Error> {
+        self.inner.change(|core, now| core.undrain(backend, now))
     }
 
     /// Sends a backend no more clients, and removes it from the list when its last tunnel is gone.
@@ -489,12 +496,12 @@ impl Balancer {
     ///
     /// # Errors
     /// [`Error::Unknown`], or [`Error::RegistersItself`].
-    pub fn remove(
+    pub fn remove<'p>(
         &self,
-        address: impl Into<PeerAddress>,
+        backend: impl Into<BackendKey<'p>>,
         drain: Option<bool>,
     ) -> Result<Removal, Error> {
-        self.inner.change(|core, now| core.remove(address.into(), drain, now))
+        self.inner.change(|core, now| core.remove(backend, drain, now))
     }
 
     /// Closes the surplus tunnels of backends that have more than their share, with 1012, at `rate`

@@ -88,9 +88,9 @@ impl Sites {
             // A pattern that no other site has.
             let _ = sites.hosts.add("*", at);
         }
-        sites.counted = compiler.counted;
         sites.has_maintenance = configured.iter().any(|site| site.maintenance.is_some());
         sites.classes = compiler.classes.into_iter().collect();
+        (sites.counted, sites.has_backends) = (compiler.counted, has_backends);
         if compiler.mistakes.is_empty() { Ok(sites) } else { Err(compiler.mistakes) }
     }
 }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
 use throng_io::Instant;
 
 use super::Sites;
@@ -40,8 +41,18 @@ pub struct SiteRow {
     pub statuses: [u64; 5],
     /// Requests that a rule of the site or a limit refused, or that have no route.
     pub refused: u64,
-    /// The times from the head of a request to the head of a backend's response.
+    /// The times from the head of a request to the head of a backend's response; serialized
+    /// without the bounds.
+    #[serde(serialize_with = "without_bounds")]
     pub first_bytes: FirstByteTimes,
+}
+
+/// A page of many sites would be long with bounds.
+fn without_bounds<S: Serializer>(times: &FirstByteTimes, to: S) -> Result<S::Ok, S::Error> {
+    let mut sums = to.serialize_struct("FirstByteTimes", 2)?;
+    sums.serialize_field("count", &times.count)?;
+    sums.serialize_field("sum_micros", &times.sum_micros)?;
+    sums.end()
 }
 
 /// The counters of a site or route, for a successor of the process.

@@ -1,11 +1,13 @@
 //! Explanations of lookups, for operators.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 
-use serde::Serialize;
-use throng_http::Match;
+use serde::{Deserialize, Serialize};
+use throng_http::{Match, Network};
 use throng_proto::http1::Request;
 
 use super::policy::Policy;
@@ -16,9 +18,11 @@ use super::{RuleAction, Site, SiteRule, Sites, Unrouted};
 use crate::cookie::CookieKey;
 use crate::forward::{self, Hop, Scheme};
 use crate::limit::LimitConfig;
+use crate::pool::DEFAULT_POOL;
 
 /// The route of a request, and why the other routes of its site are not.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default)]
 pub struct Explanation {
     /// The site of its host.
     pub site: Option<String>,
@@ -37,7 +41,7 @@ pub struct Explanation {
     /// The target of a redirection.
     pub location: Option<String>,
     /// Why the balancer answers; empty if a pool does.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// The head of the request for a backend, if it is not as the client has sent it.
     pub forwarded: Vec<String>,
     /// The headers that its answer has besides the backend's.
@@ -53,7 +57,7 @@ pub struct Explanation {
 }
 
 /// A way in which backends are known to read a path.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct Reading {
     /// The path.
     pub path: String,
@@ -62,7 +66,7 @@ pub struct Reading {
 }
 
 /// A route that a request does not take.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
 pub struct OtherRoute {
     /// Its name.
     pub route: String,
@@ -70,9 +74,53 @@ pub struct OtherRoute {
     pub why: String,
 }
 
+/// A request to explain.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'r> {
+    pub(crate) request: &'r Request<'r>,
+    /// The other end of its connection.
+    pub(crate) peer: SocketAddr,
+    pub(crate) is_secure: bool,
+}
+
+impl Asked<'_> {
+    /// Explains what would happen to it.
+    pub(crate) fn explain(
+        self,
+        (sites, policy): (Option<&Sites>, &Policy),
+        trusted_proxies: &[Network],
+        with: (&[LimitConfig], &CookieKey),
+    ) -> Explanation {
+        let Self { request, peer, is_secure } = self;
+        if let Err(refusal) = forward::validate(request) {
+            return Explanation::refused(refusal.status(), refusal.reason());
+        }
+        let client = forward::client_address(request, peer, trusted_proxies);
+        let (server_name, certificate, names, request_id) = (None, None, None, None);
+        let peer = peer.ip();
+        let of = Variables {
+            request,
+            is_secure,
+            client,
+            peer,
+            server_name,
+            certificate,
+            names,
+            request_id,
+        };
+        let Some(sites) = sites else {
+            let pool = Some(DEFAULT_POOL.to_owned());
+            let mut explanation = Explanation { pool, ..Explanation::default() };
+            explanation.treat(policy, &of);
+            return explanation;
+        };
+        sites.explain(of, with)
+    }
+}
+
 impl Sites {
     /// Explains the lookup of a request from a client.
-    pub(crate) fn explain(
+    pub(super) fn explain(
         &self,
         of: Variables<'_>,
         (limits, key): (&[LimitConfig], &CookieKey),
@@ -94,12 +142,12 @@ impl Sites {
                 explanation.choose(rule, of, Splitting { request, client, key });
             }
             Err(Unrouted { status, reason, .. }) => {
-                (explanation.status, explanation.reason) = (Some(status.code()), reason);
+                (explanation.status, explanation.reason) = (Some(status.code()), (*reason).into());
             }
         }
         if let Some((response, _)) = self.maintenance(request, client, &BTreeMap::new()) {
             explanation.status = Some(response.status().code());
-            explanation.reason = "the site is under maintenance";
+            explanation.reason = "the site is under maintenance".into();
         }
         let chosen = found.ok();
         if let Some(site) = site {
@@ -111,8 +159,8 @@ impl Sites {
 
 impl Explanation {
     /// The balancer refuses the request.
-    pub(crate) fn refused(status: u16, reason: &'static str) -> Self {
-        Self { status: Some(status), reason, ..Self::default() }
+    fn refused(status: u16, reason: &'static str) -> Self {
+        Self { status: Some(status), reason: reason.into(), ..Self::default() }
     }
 
     /// Adds the changes of headers.
@@ -145,7 +193,7 @@ impl Explanation {
         let name = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
         self.route = name(&rule.names.route);
         if let Some(reason) = rule.refusal(of.request, client.client) {
-            (self.status, self.reason, self.limits) = (Some(403), reason, Vec::new());
+            (self.status, self.reason, self.limits) = (Some(403), reason.into(), Vec::new());
             self.forwarded.clear();
             return;
         }
@@ -153,7 +201,7 @@ impl Explanation {
         self.split(rule, client);
         if !rule.has_pool() {
             let (response, reason) = rule.answer(of);
-            (self.status, self.reason) = (Some(response.status().code()), reason);
+            (self.status, self.reason) = (Some(response.status().code()), reason.into());
             self.forwarded.clear();
         }
         if let RuleAction::Redirect { to, .. } = &rule.action {

@@ -17,10 +17,12 @@ mod policy;
 mod readings;
 mod rewrite;
 mod split;
+mod summary;
 mod template;
 #[cfg(test)]
 mod tests;
 mod variables;
+mod weights;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -38,6 +40,7 @@ pub use config::{Paths, RouteAction, RouteConfig, SiteConfig, SiteTls};
 use counts::CountedNames;
 pub(crate) use counts::{CarriedSite, CountedRequest};
 pub use counts::{SiteCounters, SiteRow};
+pub(crate) use explain::Asked;
 pub use explain::{Explanation, OtherRoute, Reading};
 use guard::Guard;
 pub use guard::GuardConfig;
@@ -54,8 +57,10 @@ pub use rewrite::PathChange;
 use split::Split;
 pub(crate) use split::{Chosen, Splitting};
 pub use split::{SplitBy, SplitConfig, SplitShare};
+pub use summary::{ActionSummary, RouteSummary, SiteSummary};
 pub use template::{RedirectTarget, Template};
 pub(crate) use variables::Variables;
+pub(crate) use weights::{SetWeights, SplitMistake};
 
 /// The most sites.
 pub(crate) const MAX_SITES: usize = 4096;
@@ -77,6 +82,8 @@ pub struct Sites {
     /// The names with counters, by the indexes that routes have.
     counted: Vec<CountedNames>,
     classes: Vec<(Arc<str>, TunnelTimes)>,
+    /// Sites without an action have the pool of the top-level backends.
+    has_backends: bool,
 }
 
 /// A site. Its routes with the same pattern of paths are a run, in the order in which they are
@@ -180,6 +187,29 @@ impl Sites {
             Err(reason) => (Status::BAD_REQUEST, reason),
         };
         Err(Unrouted { status, reason, names: Some(&site.names) })
+    }
+
+    /// Returns the split of the first route of this name that has one, or of the site itself.
+    ///
+    /// # Errors
+    /// What is missing, with the remedy.
+    fn split_of(&self, site: &str, route: Option<&str>) -> Result<&Split, String> {
+        let mut named = self.sites.iter().filter(|it| *it.names.site == *site).peekable();
+        if named.peek().is_none() {
+            return Err(format!("there is no site {site}: sites lists them"));
+        }
+        let name = route.unwrap_or_default();
+        let mut rules = named.flat_map(|site| &site.rules).filter(|it| *it.names.route == *name);
+        let mut is_known = false;
+        let split = rules.find_map(|rule| {
+            is_known = true;
+            rule.split()
+        });
+        split.ok_or_else(|| match (is_known, route) {
+            (false, Some(route)) => format!("the site {site} has no route {route}"),
+            (_, Some(route)) => format!("the route {route} of the site {site} has no split"),
+            (_, None) => format!("the site {site} has no split of its own: name a route"),
+        })
     }
 
     /// Returns the names of what has counters; a site comes before its routes.
@@ -323,6 +353,14 @@ impl SiteRule {
     /// Returns why a client may not use it for a request.
     pub(crate) fn refusal(&self, request: &Request<'_>, client: IpAddr) -> Option<&'static str> {
         self.guard.as_ref()?.refusal(request, client)
+    }
+
+    /// Returns the split of its clients.
+    fn split(&self) -> Option<&Split> {
+        match &self.action {
+            RuleAction::Split(split) => Some(split),
+            _ => None,
+        }
     }
 
     /// Returns the names for a request, with its pool.

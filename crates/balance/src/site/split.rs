@@ -1,11 +1,13 @@
 //! Splits of the requests of a route among pools, by points of clients.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use throng_engine::random::Random;
 use throng_proto::http1::Request;
 use throng_proto::ws::handshake::is_token;
@@ -48,8 +50,20 @@ pub enum SplitBy {
 #[derive(Debug)]
 pub(crate) struct Split {
     by: SplitBy,
-    /// The ends of the ranges, in ascending order, with the names of the route and the pool.
-    ranges: Box<[(u32, Arc<RuleNames>)]>,
+    /// In ascending order.
+    ranges: Box<[PoolRange]>,
+}
+
+/// The range of points of a pool.
+#[derive(Debug)]
+struct PoolRange {
+    /// The point after its last one. It may change while requests are looked up.
+    end: AtomicU32,
+    /// The names of the route and the pool.
+    names: Arc<RuleNames>,
+    /// The weight in the file, and in force.
+    configured: u32,
+    weight: AtomicU32,
 }
 
 /// A client whose pool a split chooses.
@@ -74,10 +88,13 @@ pub(crate) struct Chosen<'s> {
 }
 
 /// The part of a pool in a split.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default)]
 pub struct SplitShare {
     /// The pool.
     pub pool: String,
+    /// Its weight.
+    pub weight: u32,
     /// The first of its points.
     pub from: u32,
     /// The point after its last one; `from` if it has none.
@@ -87,16 +104,59 @@ pub struct SplitShare {
 impl Split {
     /// Creates a split. The weights must have a sum of 1 to [`POINTS`].
     pub(super) fn new(config: &SplitConfig, names: &RuleNames) -> Self {
-        let weight = |(_, weight): &(String, u32)| u64::from(*weight);
-        let total = config.shares.iter().map(weight).sum::<u64>().max(1);
-        let mut sum = 0;
-        let range = |(pool, weight): &(String, u32)| {
-            sum += u64::from(*weight);
-            let end = sum * u64::from(POINTS) / total;
-            let names = RuleNames { pool: pool.as_str().into(), ..names.clone() };
-            (end as u32, Arc::new(names))
+        let range = |(pool, weight): &(String, u32)| PoolRange {
+            end: AtomicU32::new(POINTS),
+            names: Arc::new(RuleNames { pool: pool.as_str().into(), ..names.clone() }),
+            configured: *weight,
+            weight: AtomicU32::new(*weight),
         };
-        Self { ranges: config.shares.iter().map(range).collect(), by: config.by.clone() }
+        let split =
+            Self { ranges: config.shares.iter().map(range).collect(), by: config.by.clone() };
+        split.set_ends();
+        split
+    }
+
+    /// Computes the ranges by the weights. A request that is looked up at this moment may see some
+    /// of the new ends only, and still gets one of the pools: the last end never changes.
+    fn set_ends(&self) {
+        let weight = |range: &PoolRange| u64::from(range.weight.load(Relaxed));
+        let total = self.ranges.iter().map(weight).sum::<u64>().max(1);
+        let mut sum = 0;
+        for range in &self.ranges {
+            sum += weight(range);
+            range.end.store((sum * u64::from(POINTS) / total) as u32, Relaxed);
+        }
+    }
+
+    /// Returns the pools with their weights in the file.
+    pub(super) fn configured(&self) -> Vec<(String, u32)> {
+        let share = |range: &PoolRange| (range.names.pool.to_string(), range.configured);
+        self.ranges.iter().map(share).collect()
+    }
+
+    /// Sets the weights of pools; others keep theirs.
+    ///
+    /// # Errors
+    /// The mistake and its remedy. Then no weight changes.
+    pub(super) fn set_weights(&self, weights: &BTreeMap<String, u32>) -> Result<(), String> {
+        let has = |pool: &str| self.ranges.iter().any(|range| *range.names.pool == *pool);
+        if let Some(pool) = weights.keys().find(|pool| !has(pool)) {
+            let known: Vec<_> = self.ranges.iter().map(|range| &*range.names.pool).collect();
+            return Err(format!("the split has no pool {pool}: write one of {}", known.join(", ")));
+        }
+        let new = |range: &PoolRange| {
+            let set = weights.get(&*range.names.pool).copied();
+            set.unwrap_or_else(|| range.weight.load(Relaxed))
+        };
+        let sum: u64 = self.ranges.iter().map(|range| u64::from(new(range))).sum();
+        if !(1..=u64::from(POINTS)).contains(&sum) {
+            return Err(format!("the sum of the weights is {sum}: write 1 to {POINTS}"));
+        }
+        for range in &self.ranges {
+            range.weight.store(new(range), Relaxed);
+        }
+        self.set_ends();
+        Ok(())
     }
 
     /// Returns the pool of a request.
@@ -112,9 +172,9 @@ impl Split {
 
     /// Returns the names with the pool of a point.
     pub(super) fn at(&self, point: u16) -> &Arc<RuleNames> {
-        let at = self.ranges.partition_point(|(end, _)| *end <= point.into());
+        let at = self.ranges.partition_point(|range| range.end.load(Relaxed) <= point.into());
         // The last range ends behind all points.
-        &self.ranges[at].1
+        &self.ranges[at].names
     }
 
     /// Returns the point of a client, the same in every process with the secret of sticky cookies;
@@ -138,9 +198,10 @@ impl Split {
 
     pub(super) fn shares(&self) -> Vec<SplitShare> {
         let mut from = 0;
-        let share = |(to, names): &(u32, Arc<RuleNames>)| {
-            let share = SplitShare { pool: names.pool.to_string(), from, to: *to };
-            from = *to;
+        let share = |range: &PoolRange| {
+            let (to, weight) = (range.end.load(Relaxed), range.weight.load(Relaxed));
+            let share = SplitShare { pool: range.names.pool.to_string(), weight, from, to };
+            from = to;
             share
         };
         self.ranges.iter().map(share).collect()

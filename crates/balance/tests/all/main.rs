@@ -2,6 +2,7 @@
 
 mod allocations;
 mod backups;
+mod blocks;
 mod capacity;
 mod connections;
 mod early;

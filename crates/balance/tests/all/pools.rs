@@ -67,7 +67,7 @@ fn site(routes: &[(&str, &str)]) -> String {
 }
 
 /// Sends bytes through a tunnel both ways.
-fn assert_open([client, server]: &mut [Peer; 2]) {
+pub(crate) fn assert_open([client, server]: &mut [Peer; 2]) {
     for (from, to) in [(0, 1), (1, 0)] {
         let ends = [&mut *client, &mut *server];
         // An empty binary frame, masked by a client.

@@ -13,7 +13,7 @@ use throng::metrics::openmetrics::{Format, Writer};
 use throng::metrics::process;
 use throng::server::Bound;
 use throng::{App, Request, Response};
-use throng_balance::{Balancer, Error};
+use throng_balance::{Balancer, DEFAULT_POOL, Error};
 use throng_config::units::parse_duration;
 use throng_io::{HeldListeners, PeerAddress};
 
@@ -43,43 +43,43 @@ pub(super) struct Api {
 }
 
 /// An answer, or a refusal.
-type AdminAnswer = Result<Response, Response>;
+pub(super) type AdminAnswer = Result<Response, Response>;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Addition {
-    address: PeerAddress,
+pub(super) struct Addition {
+    pub(super) address: PeerAddress,
     #[serde(default = "one")]
-    weight: u32,
+    pub(super) weight: u32,
     #[serde(default)]
-    send_proxy: bool,
+    pub(super) send_proxy: bool,
     #[serde(default, deserialize_with = "one_or_more")]
-    passthrough: Vec<String>,
+    pub(super) passthrough: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Weight {
-    weight: u32,
+pub(super) struct Weight {
+    pub(super) weight: u32,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Drain {
-    window: Option<String>,
+pub(super) struct Drain {
+    pub(super) window: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Removal {
-    drain: Option<bool>,
+pub(super) struct Removal {
+    pub(super) drain: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Rebalance {
-    dry_run: bool,
-    rate: Option<u32>,
+pub(super) struct Rebalance {
+    pub(super) dry_run: bool,
+    pub(super) rate: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -89,6 +89,8 @@ struct Registration {
     #[serde(default = "one")]
     weight: u32,
     time_to_live: Option<String>,
+    /// `None`: the pool `default`.
+    pool: Option<String>,
 }
 
 const fn one() -> u32 {
@@ -133,6 +135,28 @@ pub(super) fn bind(
         .get("/readyz", route(Api::readyz))
         .get("/status.json", route(Api::status))
         .get("/metrics", route(Api::metrics))
+        .get("/v1/status", route(Api::status))
+        .get("/v1/config", route(Api::config))
+        .get("/v1/schema", route(Api::schema))
+        .get("/v1/pools", route(Api::pools))
+        .get("/v1/pools/{pool}", route(Api::pool))
+        .post("/v1/pools/{pool}/drain", route(Api::drain_pool))
+        .post("/v1/pools/{pool}/rebalance", route(Api::rebalance_pool))
+        .get("/v1/pools/{pool}/backends", route(Api::pool_backends))
+        .post("/v1/pools/{pool}/backends", route(Api::add_to_pool))
+        .patch("/v1/pools/{pool}/backends/{address}", route(Api::weigh_in_pool))
+        .delete("/v1/pools/{pool}/backends/{address}", route(Api::remove_from_pool))
+        .post("/v1/pools/{pool}/backends/{address}/drain", route(Api::drain_in_pool))
+        .post("/v1/pools/{pool}/backends/{address}/undrain", route(Api::undrain_in_pool))
+        .get("/v1/sites", route(Api::sites))
+        .get("/v1/sites/{site}", route(Api::site))
+        .patch("/v1/sites/{site}/routes/{route}/split", route(Api::split))
+        .get("/v1/limits", route(Api::limits))
+        .get("/v1/blocks", route(Api::blocks))
+        .post("/v1/blocks", route(Api::block))
+        .delete("/v1/blocks", route(Api::unblock))
+        .post("/v1/route", route(Api::explain))
+        .post("/v1/reload", route(Api::reload))
         .get("/backends", route(Api::list))
         .post("/backends", route(Api::add))
         .put("/backends/{address}", route(Api::set_weight))
@@ -291,17 +315,20 @@ impl Api {
         let EmptyBody {} = optional_body(request, &json!({}))?;
         match self.reloader.reload() {
             Ok(changes) => Ok(answer(&to_json(&changes)?)),
-            Err(why) => Err(refuse(Status::new(422), &why)),
+            Err(why) => Err(refuse_at(Status::new(422), &why.text, None, why.line)),
         }
     }
 
     fn register(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_registration(request)?;
         let example = json!({ "address": "127.0.0.1:9001", "weight": 1 });
-        let Registration { address, weight, time_to_live } = body(request, &example)?;
+        let Registration { address, weight, time_to_live, pool } = body(request, &example)?;
+        let pool = pool.as_deref().unwrap_or(DEFAULT_POOL);
         let time_to_live = duration("time_to_live", time_to_live.as_deref())?;
-        let holds = self.balancer.register(address, weight, time_to_live).map_err(refused)?;
-        self.note(format!("{address} registered itself, weight {weight}"));
+        let holds =
+            self.balancer.register_in(pool, address, weight, time_to_live).map_err(refused)?;
+        let place = if pool == DEFAULT_POOL { String::new() } else { format!(" in {pool}") };
+        self.note(format!("{address} registered itself{place}, weight {weight}"));
         Ok(answer(&json!({ "address": address, "ttl_seconds": holds.as_secs_f64() })))
     }
 
@@ -320,11 +347,11 @@ impl Api {
         Ok(answer(&json!({ "address": address })))
     }
 
-    fn check_read(&self, request: &Request<'_>) -> Result<(), Response> {
+    pub(super) fn check_read(&self, request: &Request<'_>) -> Result<(), Response> {
         check_read(request, self.reloader.admin_token().as_ref())
     }
 
-    fn check_change(&self, request: &Request<'_>) -> Result<(), Response> {
+    pub(super) fn check_change(&self, request: &Request<'_>) -> Result<(), Response> {
         self.check_operator(request)?;
         match self.upgrades.is_under_way() {
             // The new process has the list of backends already.
@@ -333,7 +360,7 @@ impl Api {
         }
     }
 
-    fn check_operator(&self, request: &Request<'_>) -> Result<(), Response> {
+    pub(super) fn check_operator(&self, request: &Request<'_>) -> Result<(), Response> {
         guard::check_change(request, self.reloader.admin_token().as_ref())
     }
 
@@ -343,16 +370,20 @@ impl Api {
         self.balancer.check_token(token.as_bytes()).map_err(refused)
     }
 
-    fn note(&self, text: String) {
+    pub(super) fn note(&self, text: String) {
         self.log.event(&events::OPERATOR, text, []);
     }
 }
 
 /// Returns the refusal for an operation's error.
-fn refused(error: Error) -> Response {
+pub(super) fn refused(error: Error) -> Response {
     let status = match &error {
-        Error::Unknown { .. } | Error::NotRegistered { .. } => Status::NOT_FOUND,
-        Error::Exists { .. }
+        Error::Unknown { .. }
+        | Error::UnknownPool { .. }
+        | Error::UnknownSplit(_)
+        | Error::NotRegistered { .. } => Status::NOT_FOUND,
+        Error::InSeveralPools { .. }
+        | Error::Exists { .. }
         | Error::TooMany { .. }
         | Error::NotDraining { .. }
         | Error::BeingRemoved { .. }
@@ -360,6 +391,8 @@ fn refused(error: Error) -> Response {
         | Error::StickyIgnoresLoad { .. }
         | Error::RegistersItself { .. } => Status::new(409),
         Error::Weight { .. }
+        | Error::Split(_)
+        | Error::Block(_)
         | Error::Address { .. }
         | Error::Passthrough { .. }
         | Error::Rate
@@ -372,21 +405,47 @@ fn refused(error: Error) -> Response {
     };
     match status {
         Status::UNAUTHORIZED => unauthorized(&error.to_string()),
-        _ => refuse(status, &error.to_string()),
+        _ => refuse_at(status, &error.to_string(), key_of(&error), None),
     }
 }
 
-fn answer(value: &Value) -> Response {
+/// Returns the key of the value that is wrong.
+fn key_of(error: &Error) -> Option<&str> {
+    Some(match error {
+        Error::Weight { .. } => "weight",
+        Error::Address { .. } => "address",
+        Error::Passthrough { setting, .. } => setting,
+        Error::Rate => "rate",
+        Error::TimeToLive { .. } => "time_to_live",
+        Error::Split(_) => "weights",
+        Error::Block(_) => "network",
+        _ => return None,
+    })
+}
+
+/// Returns a refusal with the key of the value that is wrong, or its line in the file.
+fn refuse_at(status: Status, why: &str, key: Option<&str>, line: Option<usize>) -> Response {
+    let mut body = json!({ "error": why });
+    if let Some(key) = key {
+        body["key"] = key.into();
+    }
+    if let Some(line) = line {
+        body["line"] = line.into();
+    }
+    Response::json(format!("{body}\n")).with_status(status)
+}
+
+pub(super) fn answer(value: &Value) -> Response {
     let response = Response::json(format!("{value}\n"));
     response.header("Cache-Control", "no-store").unwrap_or_else(|_| Response::json("{}"))
 }
 
-fn to_json(value: &impl Serialize) -> Result<Value, Response> {
+pub(super) fn to_json(value: &impl Serialize) -> Result<Value, Response> {
     serde_json::to_value(value)
         .map_err(|error| refuse(Status::INTERNAL_SERVER_ERROR, &error.to_string()))
 }
 
-fn address(request: &Request<'_>) -> Result<PeerAddress, Response> {
+pub(super) fn address(request: &Request<'_>) -> Result<PeerAddress, Response> {
     let text = request.param("address").unwrap_or_default();
     text.parse().map_err(|_| {
         let why = format!("{text:?} is not a backend's address: write one like 127.0.0.1:9001");
@@ -394,7 +453,7 @@ fn address(request: &Request<'_>) -> Result<PeerAddress, Response> {
     })
 }
 
-fn duration(name: &str, text: Option<&str>) -> Result<Option<Duration>, Response> {
+pub(super) fn duration(name: &str, text: Option<&str>) -> Result<Option<Duration>, Response> {
     text.map(parse_duration)
         .transpose()
         .map_err(|why| refuse(Status::BAD_REQUEST, &format!("{name}: {why}")))

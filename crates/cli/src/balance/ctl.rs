@@ -1,5 +1,7 @@
 //! `throng balance ctl`: the admin API for people.
 
+mod tables;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -39,7 +41,35 @@ pub(super) struct Args {
 #[derive(Subcommand)]
 enum CtlCommand {
     /// List the backends.
-    List,
+    List {
+        /// Only the backends of this pool
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
+    },
+    /// List the pools.
+    Pools,
+    /// List the sites.
+    Sites,
+    /// List the limits of rates.
+    Limits,
+    /// Refuse new requests of clients in a network for a time. Open tunnels stay.
+    Block {
+        /// The network or address, for example 203.0.113.0/24
+        network: String,
+        /// The time, for example 1h
+        #[arg(long = "for", value_name = "TIME")]
+        time: String,
+        /// Name of the operator or program, for the list [default: the user's name]
+        #[arg(long, value_name = "NAME")]
+        by: Option<String>,
+    },
+    /// End the block of a network.
+    Unblock {
+        /// The network or address, as the list has it
+        network: String,
+    },
+    /// List the blocked networks.
+    Blocks,
     /// Add a backend. It is kept on reloads, until the balancer restarts.
     Add {
         #[arg(value_parser = backend)]
@@ -57,6 +87,9 @@ enum CtlCommand {
         /// through to.
         #[arg(long, value_name = "NAME")]
         passthrough: Vec<String>,
+        /// Add it to this pool [default: default]
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
     },
     /// Change a backend's weight.
     Weight {
@@ -71,6 +104,27 @@ enum CtlCommand {
         /// Spread the closes over this time, for example 30s [default: close_rate per second]
         #[arg(long)]
         window: Option<String>,
+    },
+    /// Drain all backends of a pool, so that its clients come back by the present routes.
+    DrainPool {
+        /// Name of the pool
+        pool: String,
+        /// Spread the closes over this time, for example 10m [default: close_rate per second]
+        #[arg(long)]
+        window: Option<String>,
+    },
+    /// Change the weights of pools in a split; others keep theirs.
+    ///
+    /// They stay over reloads, as long as the file has the same split. Open tunnels stay.
+    Split {
+        /// Name of the site
+        site: String,
+        /// Name of the route, or - for the split of the site itself
+        #[arg(allow_hyphen_values = true)]
+        route: String,
+        /// Pools with their weights, for example green=20
+        #[arg(required = true, value_name = "POOL=WEIGHT", value_parser = weight)]
+        weights: Vec<(String, u32)>,
     },
     /// End a drain: the backend gets clients again.
     Undrain {
@@ -93,33 +147,68 @@ enum CtlCommand {
         /// Tunnels a second, over all backends
         #[arg(long)]
         rate: Option<u32>,
+        /// Only the backends of this pool
+        #[arg(long, value_name = "NAME")]
+        pool: Option<String>,
     },
     /// Read the configuration file again.
     Reload,
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let client = admin(args.admin.as_deref())?;
-    let token = args.token_file.as_ref().map(|file| read_token(file, "--token-file"));
-    let client = client.with_token(token.transpose()?);
+    let client = admin(args.admin.as_deref(), args.token_file.as_ref())?;
     let (method, path, body) = request(&args.command);
-    let answer = client
-        .request(method, &path, body.as_ref(), TIMEOUT)
-        .map_err(|why| Failure::runtime(format!("the admin API at {client}: {why}")))?;
-    if !answer.is_success() {
-        return Err(Failure::runtime(answer.reason()));
+    let mut value = ask(&client, method, &path, body.as_ref())?;
+    // All pages of a list are one.
+    while let Some(next) = value["next"].as_str().map(str::to_owned) {
+        append(&mut value, ask(&client, "GET", &next, None)?);
     }
-    let value = answer.json();
     match args.command {
         _ if args.json => terminal::report_line(&value)?,
-        CtlCommand::List => terminal::report(table(&value))?,
+        CtlCommand::List { .. } => terminal::report(table(&value))?,
+        CtlCommand::Pools => terminal::report(tables::pools(&value))?,
+        CtlCommand::Sites => terminal::report(tables::sites(&value))?,
+        CtlCommand::Limits => terminal::report(tables::limits(&value))?,
+        CtlCommand::Blocks => terminal::report(tables::blocks(&value))?,
         _ => terminal::report_line(in_words(&args.command, &value))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
+/// Adds the lists of a page to the lists of the pages before.
+fn append(all: &mut Value, page: Value) {
+    let Value::Object(page) = page else { return };
+    for (name, value) in page {
+        match (all[&name].as_array_mut(), value) {
+            (Some(list), Value::Array(more)) => list.extend(more),
+            (_, value) => all[name] = value,
+        }
+    }
+}
+
+/// Sends a request, and returns the JSON of its answer.
+pub(super) fn ask(
+    client: &Client,
+    method: &'static str,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, Failure> {
+    let answer = client
+        .request(method, path, body, TIMEOUT)
+        .map_err(|why| Failure::runtime(format!("the admin API at {client}: {why}")))?;
+    if !answer.is_success() {
+        return Err(Failure::runtime(answer.reason()));
+    }
+    Ok(answer.json())
+}
+
 /// Returns the admin API at the address of the flag, or else of the balancer's own variable.
-fn admin(flag: Option<&str>) -> Result<Client, Failure> {
+pub(super) fn admin(flag: Option<&str>, token: Option<&PathBuf>) -> Result<Client, Failure> {
+    let token = token.map(|file| read_token(file, "--token-file")).transpose()?;
+    Ok(at(flag)?.with_token(token))
+}
+
+fn at(flag: Option<&str>) -> Result<Client, Failure> {
     let variable = std::env::var(ADMIN).ok().filter(|address| !address.is_empty());
     let (from, address) = match (flag, variable.as_deref()) {
         (Some(address), _) => ("--admin", address),
@@ -135,31 +224,70 @@ fn backend(text: &str) -> Result<PeerAddress, String> {
         .map_err(|_| "write its address as the list has it, for example 127.0.0.1:9001".to_owned())
 }
 
-/// Encodes an address as one segment of a path (RFC 3986 section 3.3).
-fn in_path(address: &str) -> String {
-    let encode = |byte: u8| match byte {
-        _ if byte.is_ascii_alphanumeric() || b".:-_".contains(&byte) => char::from(byte).into(),
-        _ => format!("%{byte:02X}"),
-    };
-    address.bytes().map(encode).collect()
+/// A pool's weight.
+fn weight(text: &str) -> Result<(String, u32), String> {
+    let parsed = text.split_once('=').and_then(|(pool, weight)| {
+        Some((pool.to_owned(), weight.parse().ok()?)).filter(|(pool, _)| !pool.is_empty())
+    });
+    parsed.ok_or_else(|| "write a pool and its weight, for example green=20".to_owned())
+}
+
+/// Returns a name as a segment of a path (RFC 3986 section 3.3).
+fn segment(name: &str) -> String {
+    let mut out = String::new();
+    for byte in name.bytes() {
+        match byte {
+            b'0'..=b'9' | b'a'..=b'z' | b'A'..=b'Z' | b'-' | b'_' | b'~' => out.push(byte.into()),
+            b':' => out.push(':'),
+            // A segment of dots alone would be another path.
+            b'.' if name.trim_matches('.').is_empty() => out.push_str("%2E"),
+            b'.' => out.push('.'),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
 }
 
 /// Method, path and body.
 fn request(command: &CtlCommand) -> (&'static str, String, Option<Value>) {
     let of = |address: &PeerAddress, what: &str| {
-        let address = in_path(&address.to_string());
+        let address = segment(&address.to_string());
         format!("/backends/{address}{what}")
     };
+    let in_pool = |pool: &str, what: &str| format!("/v1/pools/{}{what}", segment(pool));
     match command {
-        CtlCommand::List => ("GET", "/backends".to_owned(), None),
-        CtlCommand::Add { address, weight, send_proxy, passthrough } => {
+        CtlCommand::List { pool: None } => ("GET", "/backends".to_owned(), None),
+        CtlCommand::List { pool: Some(pool) } => ("GET", in_pool(pool, "/backends"), None),
+        CtlCommand::Pools => ("GET", "/v1/pools".to_owned(), None),
+        CtlCommand::Sites => ("GET", "/v1/sites".to_owned(), None),
+        CtlCommand::Limits => ("GET", "/v1/limits".to_owned(), None),
+        CtlCommand::Blocks => ("GET", "/v1/blocks".to_owned(), None),
+        CtlCommand::Block { network, time, by } => {
+            let user = || std::env::var("USER").ok().filter(|user| !user.is_empty());
+            let body = json!({ "network": network, "for": time, "by": by.clone().or_else(user) });
+            ("POST", "/v1/blocks".to_owned(), Some(body))
+        }
+        CtlCommand::Unblock { network } => {
+            ("DELETE", format!("/v1/blocks?network={}", segment(network)), None)
+        }
+        CtlCommand::DrainPool { pool, window } => {
+            ("POST", in_pool(pool, "/drain"), Some(json!({ "window": window })))
+        }
+        CtlCommand::Split { site, route, weights } => {
+            let weights: serde_json::Map<String, Value> =
+                weights.iter().map(|(pool, weight)| (pool.clone(), json!(weight))).collect();
+            let path = format!("/v1/sites/{}/routes/{}/split", segment(site), segment(route));
+            ("PATCH", path, Some(json!({ "weights": weights })))
+        }
+        CtlCommand::Add { address, weight, send_proxy, passthrough, pool } => {
             let mut body =
                 json!({ "address": address, "weight": weight, "send_proxy": send_proxy });
             // A balancer of an earlier version refuses the key.
             if !passthrough.is_empty() {
                 body["passthrough"] = json!(passthrough);
             }
-            ("POST", "/backends".to_owned(), Some(body))
+            let path = pool.as_ref().map(|pool| in_pool(pool, "/backends"));
+            ("POST", path.unwrap_or_else(|| "/backends".to_owned()), Some(body))
         }
         CtlCommand::Weight { address, weight } => {
             ("PATCH", of(address, ""), Some(json!({ "weight": weight })))
@@ -171,9 +299,10 @@ fn request(command: &CtlCommand) -> (&'static str, String, Option<Value>) {
         CtlCommand::Remove { address, drain } => {
             ("DELETE", of(address, ""), drain.then(|| json!({ "drain": true })))
         }
-        CtlCommand::Rebalance { dry_run, rate } => {
+        CtlCommand::Rebalance { dry_run, rate, pool } => {
             let body = json!({ "dry_run": dry_run, "rate": rate });
-            ("POST", "/rebalance".to_owned(), Some(body))
+            let path = pool.as_ref().map(|pool| in_pool(pool, "/rebalance"));
+            ("POST", path.unwrap_or_else(|| "/rebalance".to_owned()), Some(body))
         }
         CtlCommand::Reload => ("POST", "/reload".to_owned(), Some(json!({}))),
     }
@@ -195,10 +324,25 @@ fn in_words(command: &CtlCommand, value: &Value) -> String {
         CtlCommand::Drain { address, .. } => format!("draining {address}: {}", tunnels()),
         CtlCommand::Undrain { address } => format!("{address} is taken in again"),
         CtlCommand::Remove { address, .. } => format!("removing {address}: {}", tunnels()),
+        CtlCommand::DrainPool { pool, .. } => format!(
+            "draining {} backends of {pool}: {}",
+            value["backends"],
+            removed_in_words(number("tunnels").unwrap_or(u32::MAX), number("rate"))
+        ),
+        CtlCommand::Block { time, .. } => {
+            let network = value["block"]["network"].as_str().unwrap_or_default();
+            format!("{network} is blocked for {time}")
+        }
+        CtlCommand::Unblock { network } => format!("the block of {network} was ended"),
+        CtlCommand::Split { .. } => tables::split(&value["split"]),
         CtlCommand::Rebalance { dry_run, .. } => rebalance(*dry_run, value),
         CtlCommand::Reload => format!("configuration read again: {}", json_in_words(value)),
-        // It has a table.
-        CtlCommand::List => value.to_string(),
+        // They have tables.
+        CtlCommand::List { .. }
+        | CtlCommand::Pools
+        | CtlCommand::Sites
+        | CtlCommand::Limits
+        | CtlCommand::Blocks => value.to_string(),
     }
 }
 
@@ -224,8 +368,10 @@ fn rebalance(dry_run: bool, value: &Value) -> String {
 fn table(backends: &Value) -> String {
     let head =
         ["backend", "state", "weight", "tunnels", "requests", "handshakes", "failures", "p99"];
-    let mut rows = vec![head.map(str::to_owned)];
-    for row in backends.as_array().into_iter().flatten() {
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    // Of all pools, or a page of one.
+    let backends = backends.as_array().or_else(|| backends["backends"].as_array());
+    for row in backends.into_iter().flatten() {
         let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let state = match row["drain"].is_null() {
             true => text(&row["state"]),
@@ -235,7 +381,7 @@ fn table(backends: &Value) -> String {
             None | Some(DEFAULT_POOL) => text(&row["address"]),
             Some(pool) => format!("{} ({pool})", text(&row["address"])),
         };
-        rows.push([
+        rows.push(vec![
             address,
             state,
             text(&row["weight"]),
@@ -246,21 +392,7 @@ fn table(backends: &Value) -> String {
             format!("{:.1} ms", row["handshake_p99_ms"].as_f64().unwrap_or_default()),
         ]);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..head.len()).map(width).collect();
-    let mut out = String::new();
-    for row in &rows {
-        let mut line = String::new();
-        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
-            match column {
-                0 | 1 => line.push_str(&format!("{cell:<width$}  ")),
-                _ => line.push_str(&format!("{cell:>width$}  ")),
-            }
-        }
-        out.push_str(line.trim_end());
-        out.push('\n');
-    }
-    out
+    tables::layout(&rows, 2)
 }
 
 #[cfg(test)]
@@ -272,9 +404,9 @@ mod tests {
         let body = |names: &[&str]| {
             let passthrough = names.iter().map(ToString::to_string).collect();
             let address = PeerAddress::from(([127, 0, 0, 1], 1));
-            request(&CtlCommand::Add { address, weight: 1, send_proxy: false, passthrough })
-                .2
-                .unwrap()
+            let (weight, send_proxy, pool) = (1, false, None);
+            let add = CtlCommand::Add { address, weight, send_proxy, passthrough, pool };
+            request(&add).2.unwrap()
         };
         let plain = json!({ "address": "127.0.0.1:1", "weight": 1, "send_proxy": false });
         assert_eq!(body(&[]), plain);

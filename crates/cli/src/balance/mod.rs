@@ -9,6 +9,7 @@ mod reload;
 mod route;
 mod sentences;
 mod site_metrics;
+mod v1;
 mod watch;
 
 use std::io;

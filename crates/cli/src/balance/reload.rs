@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde_json::{Value, json};
-use throng_balance::{Balancer, Changes, Config, Shutdown, Token};
+use throng_balance::{Balancer, Changes, Config, ConfigErrors, Error, Location, Shutdown, Token};
 
 use throng_config::{LogSettings, UpgradeSettings, Values};
 
@@ -73,13 +73,13 @@ impl Reloader {
     /// # Errors
     /// The mistake and its place. Then no setting changes; but renewed certificates may be in use,
     /// which has its own event.
-    pub(super) fn reload(&self) -> Result<Reloaded, String> {
+    pub(super) fn reload(&self) -> Result<Reloaded, ReloadFailure> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let outcome = match self.has_files() {
             true => self.read_again(),
-            false => Err(NO_FILE.to_owned()),
+            false => Err(ReloadFailure::from(NO_FILE.to_owned())),
         };
-        log_reload(&self.log, outcome.as_ref().map(in_words));
+        log_reload(&self.log, outcome.as_ref().map(in_words).map_err(|failure| &failure.text));
         self.has_reloaded.store(true, Relaxed);
         outcome
     }
@@ -99,8 +99,8 @@ impl Reloader {
         self.has_reloaded.swap(false, Relaxed)
     }
 
-    fn read_again(&self) -> Result<Reloaded, String> {
-        let (config, values) = self.flags.config_again().map_err(|errors| errors.to_string())?;
+    fn read_again(&self) -> Result<Reloaded, ReloadFailure> {
+        let (config, values) = self.flags.config_again()?;
         let own = Own::of(&config);
         // The file may be right for the next address of the API; but it still listens at the old
         // one.
@@ -108,7 +108,8 @@ impl Reloader {
             return Err(
                 "admin.token is missing, but the admin API listens on an address that is no \
                         loopback's until the next start: keep the token until then"
-                    .to_owned(),
+                    .to_owned()
+                    .into(),
             );
         }
         // The next step finds mistakes in the certificates again, and may fail for another reason:
@@ -117,7 +118,7 @@ impl Reloader {
         if certificates {
             self.log.event(&events::CERTIFICATE_RELOADED, "", []);
         }
-        let mut changes = self.balancer.apply(config).map_err(|error| error.to_string())?;
+        let mut changes = self.balancer.apply(config)?;
         changes.settings |= own != *self.own();
         self.log.configure(&own.log);
         *self.own() = own;
@@ -148,8 +149,43 @@ impl Reloader {
         self.own().admin_token.clone()
     }
 
+    /// Returns the values in force.
+    pub(super) fn values(&self) -> Values {
+        self.values.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn own(&self) -> MutexGuard<'_, Own> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The reason why a reload has changed nothing.
+#[derive(Debug)]
+pub(super) struct ReloadFailure {
+    pub(super) text: String,
+    /// The line of the file with the first mistake.
+    pub(super) line: Option<usize>,
+}
+
+impl From<String> for ReloadFailure {
+    fn from(text: String) -> Self {
+        Self { text, line: None }
+    }
+}
+
+impl From<ConfigErrors> for ReloadFailure {
+    fn from(errors: ConfigErrors) -> Self {
+        let line = errors.first().location().map(Location::line);
+        Self { text: errors.to_string(), line }
+    }
+}
+
+impl From<Error> for ReloadFailure {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Config(errors) => errors.into(),
+            error => error.to_string().into(),
+        }
     }
 }
 

@@ -6,9 +6,11 @@ use std::process::ExitCode;
 
 use throng_balance::{Config, Explanation};
 use throng_proto::Input;
-use throng_proto::http1::{Decoder, Event, Limits};
+use throng_proto::http1::{Decoder, Event, Limits, Request};
 
-use super::Flags;
+use serde_json::json;
+
+use super::{Flags, ctl};
 use crate::failure::Failure;
 use crate::terminal;
 
@@ -27,6 +29,12 @@ pub(super) struct Args {
     /// Address of the client
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     from: IpAddr,
+    /// Ask the running balancer with this admin API, in place of a file
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with_all = ["config", "set"])]
+    admin: Option<String>,
+    /// File with the admin API's token
+    #[arg(long, value_name = "FILE", requires = "admin")]
+    token_file: Option<PathBuf>,
     /// Read settings from a TOML file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -45,8 +53,20 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         [] => return Err(Failure::usage("write a URL such as https://app.example.com/")),
     };
     let (head, is_secure) = head(method, url, &args.headers).map_err(Failure::usage)?;
-    let config = Flags::of_file(args.config, args.set).config()?;
-    let explanation = explain(&config, head, SocketAddr::new(args.from, 0), is_secure)?;
+    let explanation = match &args.admin {
+        Some(admin) => {
+            let asked = json!({
+                "method": method, "url": url, "headers": args.headers, "from": args.from,
+            });
+            let client = ctl::admin(Some(admin), args.token_file.as_ref())?;
+            let answer = ctl::ask(&client, "POST", "/v1/route", Some(&asked))?;
+            serde_json::from_value(answer).map_err(|why| Failure::runtime(why.to_string()))?
+        }
+        None => {
+            let config = Flags::of_file(args.config, args.set).config()?;
+            explain(&config, head, SocketAddr::new(args.from, 0), is_secure)?
+        }
+    };
     if args.json {
         let json = serde_json::to_value(&explanation).unwrap_or_default();
         terminal::report_line(format_args!("{json:#}"))?;
@@ -62,26 +82,43 @@ fn explain(
     peer: SocketAddr,
     is_secure: bool,
 ) -> Result<Explanation, Failure> {
-    let mut bytes = head.into_bytes();
-    let (mut decoder, mut input) = (Decoder::new(), Input::new(&mut bytes));
     let limits = Limits {
         max_header_bytes: config.settings.max_header_bytes,
         max_headers: config.settings.max_headers,
         ..Limits::default()
     };
-    match decoder.next_event(&mut input, &limits) {
-        Ok(Some(Event::Head(request))) => Ok(config.explain(&request, peer, is_secure)),
-        Ok(_) => Err(Failure::usage("the request is incomplete: a header has an empty line")),
-        Err(error) => Err(Failure::usage(format!(
+    let explain = |request: &Request<'_>| config.explain(request, peer, is_secure);
+    decoded(head, &limits, explain).map_err(Failure::usage)
+}
+
+/// Explains the request of a head, with the usual limits of heads.
+pub(super) fn explained(
+    head: String,
+    explain: impl FnOnce(&Request<'_>) -> Explanation,
+) -> Result<Explanation, String> {
+    decoded(head, &Limits::default(), explain)
+}
+
+fn decoded(
+    head: String,
+    limits: &Limits,
+    explain: impl FnOnce(&Request<'_>) -> Explanation,
+) -> Result<Explanation, String> {
+    let mut bytes = head.into_bytes();
+    let (mut decoder, mut input) = (Decoder::new(), Input::new(&mut bytes));
+    match decoder.next_event(&mut input, limits) {
+        Ok(Some(Event::Head(request))) => Ok(explain(&request)),
+        Ok(_) => Err("the request is incomplete: a header has an empty line".to_owned()),
+        Err(error) => Err(format!(
             "the balancer answers such a request with {}: {}",
             error.status(),
             error.reason()
-        ))),
+        )),
     }
 }
 
 /// Returns the head of a request, and whether it comes with TLS. The error is the remedy.
-fn head(method: &str, url: &str, headers: &[String]) -> Result<(String, bool), String> {
+pub(super) fn head(method: &str, url: &str, headers: &[String]) -> Result<(String, bool), String> {
     let remedy = || format!("{url:?} is not a URL: write one such as https://app.example.com/");
     let (scheme, rest) = url.split_once("://").ok_or_else(remedy)?;
     let (is_secure, is_websocket) = match scheme {

@@ -1,3 +1,6 @@
+use serde_json::{Value as Json, json};
+use throng_config::{Key, Table};
+
 use super::*;
 
 #[test]

@@ -201,6 +201,7 @@ impl ControlCore {
         let limits = RateLimits::new(&config.limits, &self.limits.1);
         let sites = config.compiled_sites().unwrap_or_default();
         self.counters = SiteCounters::new(sites.as_deref(), &self.counters);
+        self.set_weights.apply_to(sites.as_deref());
         self.policy.1 = config.compiled_policy().unwrap_or_default();
         self.policy.0 = config.policy;
         let before = std::mem::replace(&mut self.sites, (config.sites, sites));

@@ -116,13 +116,15 @@ impl ControlCore {
                     passthrough,
                     ..BackendConfig::new(address)
                 };
-                let _ = self.add(added, now);
+                let pool = self.pool_at(&carried.pool).map_or(DEFAULT_POOL, |_| &carried.pool);
+                let _ = self.add_to(pool, added, now);
             }
             if let Some(time) = carried.time_to_live {
                 // The file's value may be out of the range for backends.
+                let pool = self.pool_at(&carried.pool).map_or(DEFAULT_POOL, |_| &carried.pool);
                 let _ = self
-                    .register(address, weight, Some(time), now)
-                    .or_else(|_| self.register(address, weight, None, now));
+                    .register_in(pool, address, (weight, Some(time)), now)
+                    .or_else(|_| self.register_in(pool, address, (weight, None), now));
             }
             let Some(at) = self.place_of(&carried.pool, address) else { continue };
             if !carried.is_removed {

@@ -8,7 +8,7 @@ use crate::backend::State;
 use crate::control::error::Error;
 use crate::pool::PoolSettings;
 use crate::rebalance::{Occupancy, RebalancePlan};
-use crate::registry::PoolRules;
+use crate::registry::{Entry, PoolRules};
 use crate::settings::{CloseOrder, Closing, Sticky};
 use crate::status::{Rebalance, Surplus};
 
@@ -19,8 +19,23 @@ impl ControlCore {
         dry_run: bool,
         rate: Option<u32>,
     ) -> Result<Rebalance, Error> {
+        self.rebalance_of(None, dry_run, rate)
+    }
+
+    /// Does the same for the backends of a pool alone.
+    pub(crate) fn rebalance_of(
+        &mut self,
+        pool: Option<&str>,
+        dry_run: bool,
+        rate: Option<u32>,
+    ) -> Result<Rebalance, Error> {
         self.must_live()?;
-        let names: BTreeSet<_> = self.entries.iter().map(|entry| &entry.pool.name).collect();
+        if let Some(pool) = pool {
+            self.pool_at(pool)?;
+        }
+        let is_meant = |entry: &&Entry| pool.is_none_or(|pool| entry.is_in(pool));
+        let meant = self.entries.iter().filter(is_meant);
+        let names: BTreeSet<_> = meant.map(|entry| &entry.pool.name).collect();
         let rules = |name: &Arc<str>| {
             self.entries.iter().find(|it| it.pool.name == *name).map(|it| &it.pool)
         };

@@ -14,6 +14,7 @@ use throng_proto::http1::{Event, HeaderLines};
 use throng_proto::{Input, proxy_protocol};
 
 use crate::access::{EndReason, Subject};
+use crate::blocks::BLOCKED;
 use crate::forward::{self, Bound};
 use crate::pick::client_key;
 use crate::settings::Sticky;
@@ -330,6 +331,9 @@ impl BalanceParts {
         let exchange = Exchange::passed_through(of_pool, received, (address, bound), entry, now);
         self.meters.count(|it| it.passed_through += 1);
         client.begin(Box::new(exchange));
+        if self.rules.configuration().blocks.has(address) {
+            return self.refuse_passthrough(id, BLOCKED, ConnAction::Close(id));
+        }
         if !self.clients.may_pass(&random, self.time.tick()) {
             return self.end_circle(id);
         }

@@ -12,6 +12,7 @@ use throng_proto::http1::{self, BodyLength, Request};
 use throng_proto::ws::handshake::{self, Key};
 use throng_proto::ws::{CloseCode, encode_close};
 
+use crate::blocks::BLOCKED;
 use crate::configuration::Configuration;
 use crate::cookie::CookieKey;
 use crate::forward;
@@ -185,7 +186,13 @@ pub(super) fn begin_exchange(
         names: None,
         request_id: None,
     };
-    let Configuration { sites, limits, counters, .. } = &**rules.configuration();
+    let Configuration { sites, limits, counters, blocks, .. } = &**rules.configuration();
+    if blocks.has(client) {
+        let mut answer = blocked();
+        answer.entry = log.begin(&begins, None, now);
+        answer.was_begun = true;
+        return Err(Unserved::Answered(Box::new(answer)));
+    }
     if let Some(sites) = sites {
         let draw = |policy: &Policy| RequestId::new(policy, (request, is_trusted), rules, log);
         let (key, cookie_key) = (asked.key(), &settings.cookie_key);
@@ -296,6 +303,13 @@ impl<'r> RequestId<'r> {
     fn text(&self) -> Option<&str> {
         self.drawn.as_deref().or(self.sent)
     }
+}
+
+/// Returns the answer to a client that an operator has blocked.
+#[cold]
+fn blocked() -> OwnAnswer {
+    let response = Response::error(Status::FORBIDDEN, "this client may not use this").closing();
+    OwnAnswer::refusal(response, BLOCKED)
 }
 
 /// A request whose route is looked up.

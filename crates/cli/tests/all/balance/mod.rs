@@ -3,6 +3,8 @@
 
 mod admin;
 mod reload;
+mod schema;
+mod v1;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
@@ -126,7 +128,9 @@ impl Balancer {
         let request = format!(
             "{method} {path} HTTP/1.1\r\n{host}{headers}Content-Length: {length}\r\n\r\n{body}"
         );
-        exchange(&mut dial(self.admin), request)
+        let answer = exchange(&mut dial(self.admin), request);
+        schema::check(method, path, &answer);
+        answer
     }
 
     fn status(&self) -> Value {
