@@ -61,7 +61,7 @@ pub use config::{
     Token,
 };
 pub use configuration::Configuration;
-pub use control::{BackendKey, Balancer, CarriedBackend, CarriedCounts, CarriedState, Error};
+pub use control::{BackendKey, Balancer, CarriedCounts, CarriedState, Error};
 pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
 pub use issuer::CertificateEvent;

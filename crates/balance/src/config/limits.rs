@@ -1,6 +1,8 @@
 //! The tables of limits.
 
-use throng_config::{Defaults, Draft, Key, Kind, Record, Records};
+use std::time::Duration;
+
+use throng_config::{Defaults, Draft, Key, Kind, Rate, Record, Records};
 
 use crate::limit::{LimitConfig, LimitedEvent, Refusal};
 
@@ -18,6 +20,12 @@ pub(super) static LIMITS: Records = Records {
         ),
         Key::new("rate", Kind::Rate, "", "what passes, for each key; at most 100k/s"),
         Key::new(
+            "max",
+            Kind::count(1, u32::MAX as u64),
+            "",
+            "with on = \"tunnels\": how many of each key may be open",
+        ),
+        Key::new(
             "burst",
             Kind::Or("auto", &Kind::COUNT),
             "auto",
@@ -25,9 +33,10 @@ pub(super) static LIMITS: Records = Records {
         ),
         Key::new(
             "on",
-            Kind::Word(&["requests", "handshakes"]),
+            Kind::Word(&["requests", "handshakes", "tunnels"]),
             "requests",
-            "what counts; requests = also handshakes, handshakes = of WebSockets",
+            "what counts; requests = also handshakes, handshakes = of WebSockets, tunnels = open \
+             WebSockets, with max in place of rate and burst",
         ),
         Key::new(
             "key",
@@ -66,23 +75,41 @@ pub(super) fn limits(draft: &Draft) -> Vec<LimitConfig> {
 
 fn limit(record: &Record<'_>) -> Option<LimitConfig> {
     let is = |field, word: &str| record.get::<String>(field) == word;
-    if !record.is_set("rate") {
-        record.wrong("its rate is missing: add rate = \"5/s\"");
+    let is_of_tunnels = is("on", "tunnels");
+    let (needed, remedy) = match is_of_tunnels {
+        true => ("max", "its max is missing: add max = 1000"),
+        false => ("rate", "its rate is missing: add rate = \"5/s\""),
+    };
+    if !record.is_set(needed) {
+        record.wrong(remedy);
         return None;
+    }
+    let others: &[_] = if is_of_tunnels { &["rate", "burst", "memory"] } else { &["max"] };
+    for field in others.iter().filter(|field| record.is_set(field)) {
+        let remedy = match is_of_tunnels {
+            true => "a limit with on = \"tunnels\" has max instead: drop it",
+            false => "it is for on = \"tunnels\": drop it, or write that",
+        };
+        record.wrong_field(field, remedy);
     }
     Some(LimitConfig {
         name: record.get("name"),
         on: match is("on", "handshakes") {
             true => LimitedEvent::Handshakes,
+            false if is_of_tunnels => LimitedEvent::Tunnels,
             false => LimitedEvent::Requests,
         },
         key: record.parse_list("key"),
-        rate: record.get("rate"),
+        rate: match is_of_tunnels {
+            true => Rate { events: 1, time: Duration::from_secs(1) },
+            false => record.get("rate"),
+        },
+        max: if is_of_tunnels { record.get("max") } else { 0 },
         burst: record.get("burst"),
         refuse: if is("refuse", "close") { Refusal::Close } else { Refusal::Status },
         status: u16::try_from(record.get::<u32>("status")).unwrap_or(u16::MAX),
         dry_run: record.get("dry_run"),
-        memory: record.get("memory"),
+        memory: if is_of_tunnels { 0 } else { record.get("memory") },
     })
 }
 
@@ -109,6 +136,7 @@ mod tests {
             on: LimitedEvent::Handshakes,
             key: vec![LimitKey::Site, LimitKey::Cookie("id".to_owned())],
             rate: Rate { events: 600, time: Duration::from_secs(60) },
+            max: 0,
             burst: Some(20),
             refuse: Refusal::Close,
             status: 503,
@@ -158,6 +186,12 @@ mod tests {
             ("", "sites[0].limits[0] is \"dial\": the file has no [[limit]]: write one"),
             ("name = \"a\"\nrate = \"1/s\"", "no limit has this name: write one of a"),
             ("name = \"dial\"", "its rate is missing: add rate = \"5/s\""),
+            ("name = \"dial\"\non = \"tunnels\"", "its max is missing: add max = 1000"),
+            ("name = \"dial\"\nrate = \"5/s\"\nmax = 5", "limits[0].max is 5: it is for on = "),
+            (
+                "name = \"dial\"\non = \"tunnels\"\nmax = 5\nrate = \"5/s\"",
+                "limits[0].rate is \"5/s\": a limit with on = \"tunnels\" has max instead",
+            ),
             ("name = \"dial\"\nrate = \"5\"", "limits[0].rate is \"5\": write a rate such as"),
             ("name = \"dial\"\nrate = \"1M/s\"", "limits[0].rate is 1000000/s: write at most"),
             (

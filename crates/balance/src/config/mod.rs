@@ -27,9 +27,7 @@ use crate::limit::LimitConfig;
 use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::Settings;
 use crate::site::with_sites;
-use crate::site::{
-    Asked, Explanation, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites, Variables,
-};
+use crate::site::{Asked, Explanation, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites};
 pub(crate) use check::{MAX_BACKENDS, Mistake, canonical, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
 pub use throng_config::Token;

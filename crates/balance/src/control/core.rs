@@ -541,7 +541,8 @@ impl ControlCore {
     /// Explains what would happen to a request.
     pub(crate) fn explain(&self, asked: Asked<'_>) -> Explanation {
         let Settings { trusted_proxies, cookie_key, .. } = &self.settings;
-        asked.explain(self.sites.1.as_deref(), trusted_proxies, (&self.limits.0, cookie_key))
+        let sites = (self.sites.1.as_deref(), &*self.policy.1);
+        asked.explain(sites, trusted_proxies, (&self.limits.0, cookie_key))
     }
 
     pub(crate) fn site_rows(&self) -> Vec<SiteRow> {

@@ -23,7 +23,7 @@ use throng_http::PlainHttp;
 use throng_io::{HeldListeners, Instant, PeerAddress};
 use throng_tls::{TlsConfig, TlsServer};
 
-pub use self::core::carried::{CarriedBackend, CarriedState};
+pub use self::core::carried::CarriedState;
 pub use self::core::counts::CarriedCounts;
 use self::core::{ControlCommand, ControlCore, PoolClients};
 use crate::access::AccessLog;
@@ -557,11 +557,12 @@ impl Balancer {
         self.inner.server.as_ref().map(|server| server.ticket_keys()).unwrap_or_default()
     }
 
-    /// Returns what operators and backends have set, which a successor takes over.
+    /// Returns the state that a successor takes over.
     #[doc(hidden)]
     #[must_use]
     pub fn carried(&self) -> CarriedState {
-        self.inner.lock().carried()
+        let now = throng_io::Clock::System.read();
+        self.inner.lock().carried(now)
     }
 
     /// Returns the number of event loops if their tunnels can move to a successor.

@@ -19,7 +19,7 @@ pub(crate) const MAX_BURST: u64 = 1_000_000;
 /// eight.
 const MAX_AHEAD: u64 = 365 * 86_400 * 1_000_000;
 
-/// A limit of a rate.
+/// A limit of a rate, or of open tunnels.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitConfig {
     /// The name by which sites and routes choose it.
@@ -28,8 +28,10 @@ pub struct LimitConfig {
     pub on: LimitedEvent,
     /// The parts of the key: events with the same ones are counted together.
     pub key: Vec<LimitKey>,
-    /// The events of a key that pass.
+    /// The events of a key that pass; without meaning for tunnels.
     pub rate: Rate,
+    /// The tunnels of a key that may be open; without meaning for others.
+    pub max: u32,
     /// The events that may come at once beyond the first one. Default: as many as pass in a second,
     /// and at least one.
     pub burst: Option<u64>,
@@ -52,6 +54,8 @@ pub enum LimitedEvent {
     Requests,
     /// WebSocket handshakes.
     Handshakes,
+    /// Open WebSockets, each from its handshake to its end.
+    Tunnels,
 }
 
 /// A part of a key.
@@ -108,8 +112,11 @@ impl LimitConfig {
         of(self) == of(other)
     }
 
-    /// Returns its name and rate.
+    /// Returns its name, and its rate or maximum.
     pub(crate) fn in_words(&self) -> String {
+        if self.on == LimitedEvent::Tunnels {
+            return format!("the limit {} of {} tunnels", self.name, self.max);
+        }
         let unit = match self.rate.time.as_secs() {
             1 => "s",
             60 => "m",

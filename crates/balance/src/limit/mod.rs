@@ -1,10 +1,13 @@
-//! Limits of rates: how many requests or handshakes of a key pass in a time.
+//! Limits: how many requests or handshakes of a key pass in a time, and how many of its tunnels are
+//! open.
 //!
 //! A limit has one table of keys for all shards, which a reload keeps as long as its key stays the
 //! same.
 
+mod carried;
 mod config;
 mod table;
+mod tunnels;
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -19,8 +22,11 @@ use throng_http::percent;
 use throng_io::Instant;
 use throng_proto::http1::Request;
 
+pub(crate) use carried::CarriedLimit;
 pub use config::{LimitConfig, LimitKey, LimitedEvent, Refusal};
 use table::{Pace, RateTable};
+use tunnels::TunnelCounts;
+pub(crate) use tunnels::{TunnelPlace, TunnelPlaces};
 
 use crate::cookie::cookies;
 use crate::host::{MAX_HOST, fold_host};
@@ -48,6 +54,8 @@ pub(crate) struct RateLimit {
 struct LimitState {
     /// Made by the first request, so that a check of the configuration takes no memory.
     table: OnceLock<RateTable>,
+    /// Open tunnels.
+    tunnels: TunnelCounts,
     /// Hashes of keys depend on it: clients cannot choose keys that share an entry.
     secret: (u64, u64),
     passed: AtomicU64,
@@ -82,6 +90,8 @@ pub(crate) struct BeyondLimit<'l> {
 pub struct LimitRow {
     /// Its name.
     pub name: String,
+    /// Tunnels that it counts now, handshakes under way included.
+    pub tunnels: u64,
     /// Requests or handshakes that it has counted and let pass.
     pub passed: u64,
     /// Requests or handshakes that it has refused, or would have refused if it only counts.
@@ -119,9 +129,24 @@ impl RateLimits {
         self.0.get(usize::from(index)).map(|limit| &**limit)
     }
 
+    /// Returns the name of a place's limit, and its key; `None` if a reload has removed that.
+    pub(crate) fn name_of(&self, place: &TunnelPlace) -> Option<(&str, u64)> {
+        let limit = self.0.iter().find(|limit| place.is_of(&limit.state))?;
+        Some((&limit.config.name, place.key()))
+    }
+
+    /// Counts a tunnel of a predecessor in the limit of this name, also beyond it.
+    pub(crate) fn adopt(&self, name: &str, key: u64) -> Option<TunnelPlace> {
+        let is_it = |limit: &&Arc<RateLimit>| {
+            limit.config.name == name && limit.config.on == LimitedEvent::Tunnels
+        };
+        TunnelPlace::take(&self.0.iter().find(is_it)?.state, key, u32::MAX)
+    }
+
     pub(crate) fn rows(&self) -> Vec<LimitRow> {
         let row = |limit: &Arc<RateLimit>| LimitRow {
             name: limit.config.name.clone(),
+            tunnels: limit.state.tunnels.all(),
             passed: limit.state.passed.load(Relaxed),
             refused: limit.state.refused.load(Relaxed),
             forgotten_keys: limit.state.table.get().map_or(0, RateTable::forgotten),
@@ -135,6 +160,7 @@ impl LimitState {
         let drawn = RandomState::new();
         Self {
             table: OnceLock::new(),
+            tunnels: TunnelCounts::default(),
             secret: (drawn.hash_one(0), drawn.hash_one(1)),
             passed: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -171,13 +197,23 @@ fn only<T>(mut values: impl Iterator<Item = T>) -> Option<T> {
 }
 
 impl RateLimit {
-    /// Counts a request, if it is one of those that the limit is for.
+    /// Counts a request, if it is one of those that the limit is for. In a limit of tunnels, a
+    /// handshake takes a place.
     ///
     /// # Errors
     /// There are too many of its key.
-    pub(crate) fn check(&self, counted: Counted<'_>) -> Result<(), BeyondLimit<'_>> {
+    pub(crate) fn check(
+        &self,
+        counted: Counted<'_>,
+        places: &mut TunnelPlaces,
+    ) -> Result<(), BeyondLimit<'_>> {
         let config = &self.config;
-        if config.on == LimitedEvent::Handshakes && !counted.request.wants_websocket() {
+        if config.on != LimitedEvent::Requests && !counted.request.wants_websocket() {
+            return Ok(());
+        }
+        if config.on == LimitedEvent::Tunnels {
+            let place = self.take_place(counted)?;
+            places.push(place);
             return Ok(());
         }
         let state = &self.state;
@@ -194,6 +230,20 @@ impl RateLimit {
         }
         let more = wait / 2048 * ((key.rotate_left(32) ^ now) % 1024);
         Err(BeyondLimit { limit: config, retry_after: Duration::from_micros(wait + more) })
+    }
+
+    fn take_place(&self, counted: Counted<'_>) -> Result<TunnelPlace, BeyondLimit<'_>> {
+        let (config, state) = (&self.config, &self.state);
+        let key = self.key(counted);
+        if let Some(place) = TunnelPlace::take(state, key, config.max) {
+            state.passed.fetch_add(1, Relaxed);
+            return Ok(place);
+        }
+        state.refused.fetch_add(1, Relaxed);
+        let beyond = config.dry_run.then(|| TunnelPlace::take(state, key, u32::MAX)).flatten();
+        // When one ends is not known.
+        let retry_after = Duration::from_millis(10_000 + (key ^ counted.now.0) % 5_000);
+        beyond.ok_or(BeyondLimit { limit: config, retry_after })
     }
 
     /// Returns the hash of a request's key.

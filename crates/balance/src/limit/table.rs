@@ -87,6 +87,27 @@ impl RateTable {
         Ok(())
     }
 
+    /// Returns at most `most` keys that have not paid at `now`, with the times at which they have.
+    pub(super) fn unpaid(&self, now: u64, most: usize) -> Vec<(u64, u64)> {
+        let entries = self.sets.iter().flat_map(|set| &set.0);
+        let of_one = |entry: &RateEntry| {
+            let (key, due) = (entry.key.load(SeqCst), entry.due.load(SeqCst));
+            // Another shard may be changing the entry.
+            let is_whole = key != 0 && due & CHECK == key & CHECK;
+            (is_whole && due >> 16 > now).then_some((key, due >> 16))
+        };
+        entries.filter_map(of_one).take(most).collect()
+    }
+
+    /// Enters a key with its time, which nothing else uses yet.
+    pub(super) fn put(&self, key: u64, due: u64) {
+        let set = &self.sets[(key >> 16) as usize % self.sets.len()];
+        self.claim(set, key, 0);
+        if let Some(entry) = set.find(key) {
+            entry.due.store(due << 16 | key & CHECK, SeqCst);
+        }
+    }
+
     /// Gives the entry whose time is the earliest to a key that has none.
     fn claim(&self, set: &Set, key: u64, now: u64) {
         let ages = set.0.iter().map(|entry| entry.due.load(SeqCst)).enumerate();
@@ -190,6 +211,24 @@ mod tests {
     }
 
     #[test]
+    fn keys_that_have_not_paid_go_on_in_another_table() {
+        let (before, after) = (RateTable::new(1 << 10), RateTable::new(1 << 12));
+        for key in [7 << 20, 8 << 20, 9 << 20] {
+            assert_eq!(before.take(key, SECOND, PACE), Ok(()));
+        }
+        while before.take(8 << 20, SECOND, PACE).is_ok() {}
+        let mut unpaid = before.unpaid(SECOND, 10);
+        assert_eq!((unpaid.len(), before.unpaid(SECOND, 2).len()), (3, 2));
+        assert_eq!(before.unpaid(9 * SECOND, 10), []);
+        unpaid.sort_unstable();
+        unpaid.iter().for_each(|(key, due)| after.put(*key, *due));
+        assert_eq!(after.take(8 << 20, SECOND, PACE), Err(SECOND / 5), "it has used its burst");
+        let others: Vec<_> = (0..4).map(|_| after.take(7 << 20, SECOND, PACE).is_ok()).collect();
+        assert_eq!(others, [true, true, true, false]);
+        assert_eq!(after.forgotten(), 0);
+    }
+
+    #[test]
     fn more_keys_than_entries_let_more_through_and_refuse_no_other_key() {
         let table = RateTable::new(SET);
         let strict = Pace { step: SECOND, slack: 0 };
@@ -234,6 +273,30 @@ mod tests {
     }
 
     proptest! {
+        /// Over any span of time, whichever shards count.
+        #[test]
+        fn no_window_has_more_than_a_burst_and_the_rate(
+            events in prop::collection::vec((0usize..4, 0u64..300_000), 1..200),
+            step in 1u64..200_000,
+            burst in 0u64..6,
+        ) {
+            let (table, pace) = (RateTable::new(SET), Pace { step, slack: burst * step });
+            let (mut admitted, mut now) = (Vec::new(), 1);
+            for (shard, pause) in events {
+                now += pause;
+                // Another shard's clock is behind by less than a round.
+                let clock = now - (shard as u64 * 100).min(now - 1);
+                if table.take(7, clock, pace).is_ok() {
+                    admitted.push(now);
+                }
+                for first in 0..admitted.len() {
+                    let span = now - admitted[first] + 300;
+                    let count = (admitted.len() - first) as u64;
+                    prop_assert!(count <= burst + 1 + span.div_ceil(step), "{count} in {span}");
+                }
+            }
+        }
+
         /// A map that never forgets is the oracle.
         #[test]
         fn a_table_with_space_counts_as_a_map_does(

@@ -259,6 +259,8 @@ impl Auditor<'_> {
             != self.0.meters.metrics().connections
         {
             Some("the metric of connections is not their number")
+        } else if !self.0.tunnels.limited().all(is_tunnel) {
+            Some("a place in a limit of a tunnel that has ended")
         } else if !self.0.tunnels.receivers().all(is_tunnel) {
             Some("bytes are queued without a receiver")
         } else {

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 

@@ -117,7 +117,7 @@ fn summary(action: &RouteAction, split: Option<Vec<SplitShare>>) -> ActionSummar
         RouteAction::Redirect { status, .. } => {
             ActionSummary { kind: "redirect", status: Some(*status), ..ActionSummary::default() }
         }
-        RouteAction::Respond { status, .. } => {
+        RouteAction::Respond { status, .. } | RouteAction::File { status, .. } => {
             ActionSummary { kind: "respond", status: Some(*status), ..ActionSummary::default() }
         }
     }

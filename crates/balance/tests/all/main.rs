@@ -31,6 +31,8 @@ mod sites;
 mod support;
 mod tls;
 mod tunnel_allocations;
+#[cfg(target_os = "linux")]
+mod tunnel_limits;
 mod tunnels;
 #[cfg(unix)]
 mod unix;

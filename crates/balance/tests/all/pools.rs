@@ -187,6 +187,8 @@ fn a_request_under_way_goes_on_in_its_pool_when_a_reload_removes_that() {
     let mut server = poll("it is asked", || one.try_accept().or_else(|| two.try_accept()));
     server.head();
     running.0.apply(config(&after)).unwrap();
+    // A status comes after the configuration: the event loop has it.
+    running.until(&[("new", "up", 0), ("old", "removed", 0), ("old", "removed", 0)]);
     let mut later = running.connect();
     later.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     other.accept().head();

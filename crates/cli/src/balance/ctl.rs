@@ -325,9 +325,8 @@ fn in_words(command: &CtlCommand, value: &Value) -> String {
         CtlCommand::Undrain { address } => format!("{address} is taken in again"),
         CtlCommand::Remove { address, .. } => format!("removing {address}: {}", tunnels()),
         CtlCommand::DrainPool { pool, .. } => format!(
-            "draining {} backends of {pool}: {}",
-            value["backends"],
-            removed_in_words(number("tunnels").unwrap_or(u32::MAX), number("rate"))
+            "draining {} backends of {pool}: {} tunnels, at most {} a second",
+            value["backends"], value["tunnels"], value["rate"]
         ),
         CtlCommand::Block { time, .. } => {
             let network = value["block"]["network"].as_str().unwrap_or_default();

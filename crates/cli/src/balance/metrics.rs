@@ -42,6 +42,11 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
     ] {
         metric.sample(&[("reason", reason)], count);
     }
+    let help = "Tunnels that a limit counts, handshakes under way included";
+    let mut metric = writer.metric("limit_tunnels", help, Type::Gauge);
+    for row in limits {
+        metric.sample(&[("limit", &row.name)], row.tunnels);
+    }
     for &(name, help, value) in OF_LIMITS {
         let mut metric = writer.metric(name, help, Type::Counter);
         for row in limits {

@@ -1,5 +1,5 @@
 use serde_json::{Value as Json, json};
-use throng_config::{Key, Table};
+use throng_config::Table;
 
 use super::*;
 

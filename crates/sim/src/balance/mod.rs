@@ -46,6 +46,14 @@ pub fn run_reloads_seed(seed: u64) -> Result<BalanceOutcome, String> {
     run_plan(seed, BalancePlan::reloads(seed), "balance::reloads")
 }
 
+/// Runs the plan of a seed in which backends have limits of connections, backups and a fallback.
+///
+/// # Errors
+/// The broken rules, with the command that repeats the run.
+pub fn run_capacity_seed(seed: u64) -> Result<BalanceOutcome, String> {
+    run_plan(seed, BalancePlan::capacity(seed), "balance::capacity")
+}
+
 /// Runs the plan of a seed whose connections are passed through.
 ///
 /// # Errors

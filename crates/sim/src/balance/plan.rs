@@ -76,7 +76,23 @@ pub(super) struct BackendPlan {
     pub(super) protocol: BackendProtocol,
     /// Whether the backend is in the list from the beginning.
     pub(super) is_member: bool,
+    /// Its requests and tunnels at a time; 0: no limit.
+    pub(super) max_connections: u32,
+    /// Its place in the order in which backends serve.
+    pub(super) place: BackendPlace,
     pub(super) link: LinkOptions,
+}
+
+/// Which backends must be down before a backend serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum BackendPlace {
+    /// None.
+    #[default]
+    Primary,
+    /// All primaries.
+    Backup,
+    /// All primaries and backups: it is in the pool `other`, the fallback.
+    Fallback,
 }
 
 /// The protocol of a backend, with its behaviour on each connection.
@@ -259,6 +275,48 @@ impl BalancePlan {
             (rng.between(0, last + 3 * SECOND), command)
         };
         plan.commands = (0..16).map(&mut reload).collect();
+        plan.commands.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Returns the plan of a seed in which backends have limits of connections, and some serve only
+    /// while others are down. Tunnels end by themselves, so that those who wait are served.
+    #[must_use]
+    pub fn capacity(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x0063_6170_7321);
+        let mut plan = Self::of(seed);
+        for backend in &mut plan.backends {
+            backend.is_member = true;
+            backend.max_connections = rng.pick(&[0, 1, 1, 2, 3]);
+            backend.place = match rng.below(4) {
+                0 => BackendPlace::Backup,
+                1 => BackendPlace::Fallback,
+                _ => BackendPlace::Primary,
+            };
+        }
+        plan.backends[0].place = BackendPlace::Primary;
+        plan.settings.fallback = Some("other".into());
+        plan.settings.max_queue = if plan.calm { 0 } else { rng.pick(&[0, 1, 2, 5]) };
+        for client in &mut plan.clients {
+            if let ClientProtocol::Http(SessionPlan::Tunnel { parting, .. }) = &mut client.protocol
+                && matches!(parting, ClientClose::Stay | ClientClose::Silent)
+            {
+                *parting = ClientClose::Close;
+            }
+        }
+        let number = plan.backends.len();
+        let busy = plan.clients.iter().map(|client| client.at).max().unwrap_or(0);
+        let mut command = |_| {
+            let backend_index = rng.below(number);
+            let command = match rng.below(3) {
+                0 => ControlCommand::Weight(backend_index, 1 + rng.below(5) as u32),
+                1 if !plan.calm => ControlCommand::Down(backend_index),
+                2 if !plan.calm => ControlCommand::Remove(backend_index),
+                _ => ControlCommand::Add(backend_index),
+            };
+            (rng.between(0, busy + SECOND), command)
+        };
+        plan.commands = (0..4).map(&mut command).collect();
         plan.commands.sort_by_key(|(at, _)| *at);
         plan
     }
@@ -474,6 +532,8 @@ fn backend(rng: &mut Rng, calm: bool, finely: bool) -> BackendPlan {
         is_silent: !calm && rng.one_in(12),
         protocol: BackendProtocol::Http { behaviours, leavings },
         is_member: rng.below(4) > 0,
+        max_connections: 0,
+        place: BackendPlace::Primary,
         link: link(rng),
     }
 }

@@ -18,7 +18,7 @@ use throng_tls::{TlsConfig, TlsServer};
 
 use super::node::{Most, Node, NodeOptions, backend_address, configuration, target};
 use super::peers::{Client, Conn};
-use super::plan::{BalancePlan, ControlCommand, behaviour};
+use super::plan::{BackendPlace, BalancePlan, ControlCommand, behaviour};
 use super::wire::Wire;
 use crate::net::{Bug, LinkId, Net, SharedNet, Side};
 use crate::plan::SECOND;
@@ -82,7 +82,7 @@ impl World {
         let listeners = listeners(&plan, &net);
         let weights: Vec<u32> = plan.backends.iter().map(|backend| backend.weight).collect();
         let new = |(at, weight): (usize, &u32)| {
-            plan.backends[at].is_member.then(|| new_backend(at, *weight))
+            plan.backends[at].is_member.then(|| new_backend(&plan, at, *weight))
         };
         let members: Vec<_> = weights.iter().enumerate().map(new).collect();
         let (sender, reports) = channel();
@@ -94,7 +94,7 @@ impl World {
             clients: plan.clients.iter().map(|client| Client::new(client, rng.fork())).collect(),
             conns: Vec::new(),
             backends: members.iter().flatten().cloned().collect(),
-            moved: vec![false; members.len()],
+            moved: plan.backends.iter().map(|it| it.place == BackendPlace::Fallback).collect(),
             members,
             weights,
             commands: plan.commands.clone(),
@@ -315,7 +315,7 @@ impl World {
         match command {
             ControlCommand::Add(at) => {
                 if self.members[at].is_none() {
-                    let backend = new_backend(at, self.weights[at]);
+                    let backend = new_backend(&self.plan, at, self.weights[at]);
                     self.backends.push(Arc::clone(&backend));
                     self.members[at] = Some(backend);
                     self.reconfigure();
@@ -442,8 +442,11 @@ impl World {
     }
 }
 
-fn new_backend(at: usize, weight: u32) -> Arc<Backend> {
-    Arc::new(Backend::new(backend_address(at), weight))
+fn new_backend(plan: &BalancePlan, at: usize, weight: u32) -> Arc<Backend> {
+    let backend = Backend::new(backend_address(at), weight);
+    backend.set_max_connections(plan.backends[at].max_connections);
+    backend.set_backup(plan.backends[at].place == BackendPlace::Backup);
+    Arc::new(backend)
 }
 
 /// Opens the sockets of backends that are running.

@@ -4,7 +4,7 @@
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_sim::Seeds;
-use throng_sim::balance::{BalancePlan, World, run_reloads_seed, run_seed};
+use throng_sim::balance::{BalancePlan, World, run_capacity_seed, run_reloads_seed, run_seed};
 use throng_sim::net::Bug;
 
 /// Seeds that once found a fault. The meaning of a seed changes with the plans, so this list keeps
@@ -34,6 +34,19 @@ const RELOADS: Seeds = Seeds {
 #[test]
 fn reloads_of_pools_break_no_rule() {
     RELOADS.check_up_to(400);
+}
+
+const CAPACITY: Seeds = Seeds {
+    package: "throng-sim",
+    test: "balance::capacity",
+    run: |seed| run_capacity_seed(seed).map(drop),
+};
+
+/// No backend ever has more than its limit, all who wait are served in calm runs, and every permit
+/// is free at the end, in each way that requests and tunnels end.
+#[test]
+fn capacity_of_backends_breaks_no_rule() {
+    CAPACITY.check_up_to(600);
 }
 
 #[test]

@@ -10,12 +10,13 @@ use throng_io::{Instant, PeerAddress};
 use super::ControlCore;
 use crate::config::{BackendConfig, server_names};
 use crate::health::CarriedStage;
+use crate::limit::CarriedLimit;
 use crate::pool::DEFAULT_POOL;
 use crate::registry::{DesiredState, Entry};
 
 /// A backend as operators and the backend itself have set it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
-pub struct CarriedBackend {
+pub(crate) struct CarriedBackend {
     address: PeerAddress,
     /// The name of its pool. An earlier release does not send it.
     #[serde(default = "default_pool")]
@@ -35,45 +36,56 @@ pub struct CarriedBackend {
     health: CarriedStage,
 }
 
-/// Settings of operators and backends.
+/// State from operators, backends and clients, which no file has.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(from = "Form", into = "Form")]
 pub struct CarriedState {
     backends: Vec<CarriedBackend>,
     /// The sites for which maintenance was switched.
     maintenance: BTreeMap<String, bool>,
+    limits: Vec<CarriedLimit>,
 }
 
-/// The form of a [`CarriedState`]. Without sites it is a list, as in earlier releases.
+/// The form of a [`CarriedState`]. With backends alone it is a list, as in earlier releases.
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
 enum Form {
     Backends(Vec<CarriedBackend>),
-    All { backends: Vec<CarriedBackend>, maintenance: BTreeMap<String, bool> },
+    All {
+        backends: Vec<CarriedBackend>,
+        #[serde(default)]
+        maintenance: BTreeMap<String, bool>,
+        #[serde(default)]
+        limits: Vec<CarriedLimit>,
+    },
 }
 
 impl From<Form> for CarriedState {
     fn from(form: Form) -> Self {
         match form {
-            Form::Backends(backends) => Self { backends, maintenance: BTreeMap::new() },
-            Form::All { backends, maintenance } => Self { backends, maintenance },
+            Form::Backends(backends) => Self { backends, ..Self::default() },
+            Form::All { backends, maintenance, limits } => Self { backends, maintenance, limits },
         }
     }
 }
 
 impl From<CarriedState> for Form {
-    fn from(CarriedState { backends, maintenance }: CarriedState) -> Self {
-        match maintenance.is_empty() {
+    fn from(CarriedState { backends, maintenance, limits }: CarriedState) -> Self {
+        match maintenance.is_empty() && limits.is_empty() {
             true => Self::Backends(backends),
-            false => Self::All { backends, maintenance },
+            false => Self::All { backends, maintenance, limits },
         }
     }
 }
 
 impl ControlCore {
-    /// Returns what operators and backends have set, for a successor.
-    pub(crate) fn carried(&self) -> CarriedState {
-        CarriedState { backends: self.carried_backends(), maintenance: self.carried_maintenance() }
+    /// Returns what a successor takes over, at `now`.
+    pub(crate) fn carried(&self, now: Instant) -> CarriedState {
+        CarriedState {
+            backends: self.carried_backends(),
+            maintenance: self.carried_maintenance(),
+            limits: self.limits.1.carried(now.0 / 1_000),
+        }
     }
 
     fn carried_backends(&self) -> Vec<CarriedBackend> {
@@ -100,7 +112,9 @@ impl ControlCore {
     /// Takes over what was set in a predecessor. What this configuration does not allow is left
     /// out.
     pub(crate) fn take_over(&mut self, carried: CarriedState, now: Instant) {
-        let CarriedState { backends, maintenance } = carried;
+        let CarriedState { backends, maintenance, limits } = carried;
+        self.limits.1 = self.limits.1.take_over(&limits);
+        self.is_changed = true;
         for (site, on) in maintenance {
             // A site may have another name here.
             let _ = self.set_maintenance(&site, Some(on));

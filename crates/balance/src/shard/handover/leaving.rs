@@ -363,6 +363,7 @@ impl<D: Driver> Leaving<D> {
                     // The keys are wiped, and the counts end here.
                     drop((moving, count));
                     parts.clients.release(client);
+                    parts.tunnels.end_places(client);
                 }
             }
             // The control of the upgrade ends the successor, and `on_death` follows.

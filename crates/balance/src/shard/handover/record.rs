@@ -31,12 +31,40 @@ pub(super) struct TunnelRecord {
     entry: Option<MovedEntry>,
     /// The name of its class, if it has one.
     class: Option<String>,
+    /// Its places in limits of tunnels.
+    places: Option<MovedPlaces>,
+}
+
+/// The names of limits, and the keys under which they count a tunnel.
+#[derive(Debug, PartialEq)]
+struct MovedPlaces(Vec<(String, u64)>);
+
+impl Carried for MovedPlaces {
+    fn put(&self, tag: u16, out: Encoder) -> Encoder {
+        let add = |inner: Encoder, (name, key): &(String, u64)| {
+            inner.text(field::NAME, name).number(field::KEY, *key)
+        };
+        out.message(tag, self.0.iter().fold(Encoder::new(RECORD), add))
+    }
+
+    fn take(content: Content<'_>) -> Result<Self, CarryError> {
+        let mut places: Vec<(String, u64)> = Vec::new();
+        content.message()?.read(|tag, content| {
+            match (tag, places.last_mut()) {
+                (field::NAME, _) => places.push((content.text()?.to_owned(), 0)),
+                (field::KEY, Some(last)) => last.1 = content.number()?,
+                _ => return Ok(false),
+            }
+            Ok(true)
+        })?;
+        Ok(Self(places))
+    }
 }
 
 throng_carry::carried! {
     TunnelRecord {
         required { 1 client, 3 upstream, 5 backend, 7 of_client, 9 of_upstream, 15 frozen_at }
-        optional { 2 counted, 4 entry, 6 pool, 8 class }
+        optional { 2 counted, 4 entry, 6 pool, 8 class, 10 places }
         // Without these bytes a stream would have a gap.
         if_any { 11 to_client, 13 to_upstream }
         rebuilt { }
@@ -76,6 +104,11 @@ impl TunnelRecord {
             to_upstream: parts.tunnels.take_queued(upstream).map(|batch| *batch),
             entry: parts.log.take_tunnel(client, parts.time.now()),
             class,
+            places: {
+                let limits = &parts.rules.configuration().limits;
+                let places = parts.tunnels.moved_places(client, limits);
+                (!places.is_empty()).then_some(MovedPlaces(places))
+            },
         };
         parts.meters.count(|it| {
             it.connections -= 1;
@@ -152,8 +185,13 @@ impl<R> Moving<R> {
             to_upstream,
             entry,
             class,
+            places,
         } = tunnel;
         let class = parts.rules.configuration().classes.named(class.as_deref());
+        if let Some(MovedPlaces(places)) = places {
+            let limits = &parts.rules.configuration().limits;
+            parts.tunnels.adopt_places(client, &places, limits);
+        }
         if let Some(entry) = entry {
             let frozen_at = Instant(frozen_at.saturating_mul(1_000_000));
             parts.log.put_tunnel(client, backend, entry, frozen_at);
@@ -184,6 +222,9 @@ mod field {
     pub(super) const TUNNEL: u16 = 1;
     pub(super) const CLIENT: u16 = 3;
     pub(super) const UPSTREAM: u16 = 5;
+    /// The fields of each place.
+    pub(super) const NAME: u16 = 1;
+    pub(super) const KEY: u16 = 3;
 }
 
 impl<R: Carried> Carried for Moving<R> {
@@ -269,6 +310,7 @@ mod tests {
             to_upstream: None,
             entry: Some(entry),
             class: Some("shop\n/ws".to_owned()),
+            places: Some(MovedPlaces(vec![("dial".to_owned(), 7), ("user".to_owned(), u64::MAX)])),
         };
         let mut unsent = Batch::default();
         unsent.append(|out| out.extend_from_slice(b"unsent"));
@@ -293,6 +335,7 @@ mod tests {
         assert_eq!((after.backend(), after.pool()), (before.backend(), Some("chat")));
         assert_eq!(after.tunnel.of_client, before.tunnel.of_client);
         assert_eq!(after.tunnel.of_upstream, before.tunnel.of_upstream);
+        assert_eq!(after.tunnel.places, before.tunnel.places);
         assert_eq!(bytes(after.tunnel.to_client.as_ref()), Some(vec![0x81, 5, b'h']));
         assert_eq!(after.tunnel.to_upstream.as_ref().map(Batch::len), None);
         assert_eq!(bytes(after.client.unsent.as_deref()), Some(b"unsent".to_vec()));

@@ -13,6 +13,7 @@ use super::LogEntry;
 use crate::backend::{Backend, Wanted};
 use crate::forward::{AnswerEdits, Bound, Framing};
 use crate::guards::{HandshakePermit, RequestGuard, TunnelGuard};
+use crate::limit::TunnelPlaces;
 use crate::pool::Pool;
 use crate::queue::{QueuePlace, RetryPermit};
 use crate::report::Failure;
@@ -206,6 +207,8 @@ pub(in crate::shard) struct Exchange {
     entry: Option<Box<LogEntry>>,
     /// The value of a Set-Cookie with the client's point in a split.
     split_cookie: Option<Box<str>>,
+    /// Its places in limits of tunnels.
+    places: TunnelPlaces,
     /// The counters of its site.
     counted: Option<CountedRequest>,
     /// The treatment of its route.
@@ -239,6 +242,7 @@ impl Exchange {
             answering,
             entry,
             split_cookie: None,
+            places: TunnelPlaces::default(),
             counted: None,
             policy,
             answer_lines,
@@ -268,6 +272,16 @@ impl Exchange {
     /// Returns it with the counters of its site.
     pub(in crate::shard) fn with_counts(self, counted: Option<CountedRequest>) -> Self {
         Self { counted, ..self }
+    }
+
+    /// Returns it with its places in limits of tunnels.
+    pub(in crate::shard) fn with_places(self, places: TunnelPlaces) -> Self {
+        Self { places, ..self }
+    }
+
+    /// Takes its places in limits of tunnels, for the tunnel.
+    pub(in crate::shard) fn take_places(&mut self) -> TunnelPlaces {
+        std::mem::take(&mut self.places)
     }
 
     /// Returns the value of the Set-Cookie with the client's point in a split.

@@ -16,7 +16,7 @@ use crate::blocks::BLOCKED;
 use crate::configuration::Configuration;
 use crate::cookie::CookieKey;
 use crate::forward;
-use crate::limit::{BeyondLimit, Counted, RateLimits, Refusal};
+use crate::limit::{BeyondLimit, Counted, RateLimits, Refusal, TunnelPlaces};
 use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::{Beginning, RequestLog};
 use crate::shard::rules::BalanceRules;
@@ -175,6 +175,7 @@ pub(super) fn begin_exchange(
     };
     let mut begins = Beginning::new(request, client, origin);
     let (mut split_cookie, mut class) = (None, 0);
+    let mut places = TunnelPlaces::default();
     let mut policy = &rules.configuration().policy;
     let mut of = Variables {
         request,
@@ -198,24 +199,26 @@ pub(super) fn begin_exchange(
         let (key, cookie_key) = (asked.key(), &settings.cookie_key);
         let switched = &rules.configuration().maintenance;
         let asking = Asking { of, key, cookie_key, switched, draw: &draw, now };
-        let chosen = route((sites, limits), asking, (scratch, random)).map_err(|unforwarded| {
-            let Unforwarded { names, policy: of_route, id, mut answer } = unforwarded;
-            let policy = of_route.unwrap_or(policy);
-            let id = id.unwrap_or_else(|| draw(policy));
-            let names_of = names.map(|names| &**names);
-            let of = Variables { names: names_of, request_id: id.text(), ..of };
-            answer.headers = Some((Arc::clone(policy), policy.answer_lines(&of)));
-            answer.entry = log.begin(&begins.with_route(names, None), id.drawn, now);
-            let status = answer.response.status().code();
-            let counts = names.and_then(|names| counters.at(names.counts));
-            counts.inspect(|counts| counts.note_own(status, answer.is_refusal));
-            answer.was_begun = true;
-            answer.take_page(policy);
-            if let (Some(entry), Some(limit)) = (&mut answer.entry, &answer.limit) {
-                entry.set_limit(limit);
-            }
-            Unserved::Answered(answer)
-        })?;
+        let chosen = route((sites, limits), asking, &mut places, (scratch, random)).map_err(
+            |unforwarded| {
+                let Unforwarded { names, policy: of_route, id, mut answer } = unforwarded;
+                let policy = of_route.unwrap_or(policy);
+                let id = id.unwrap_or_else(|| draw(policy));
+                let names_of = names.map(|names| &**names);
+                let of = Variables { names: names_of, request_id: id.text(), ..of };
+                answer.headers = Some((Arc::clone(policy), policy.answer_lines(&of)));
+                answer.entry = log.begin(&begins.with_route(names, None), id.drawn, now);
+                let status = answer.response.status().code();
+                let counts = names.and_then(|names| counters.at(names.counts));
+                counts.inspect(|counts| counts.note_own(status, answer.is_refusal));
+                answer.was_begun = true;
+                answer.take_page(policy);
+                if let (Some(entry), Some(limit)) = (&mut answer.entry, &answer.limit) {
+                    entry.set_limit(limit);
+                }
+                Unserved::Answered(answer)
+            },
+        )?;
         let (chosen, rule) = chosen;
         if asked.key().is_some() {
             class = rules.configuration().classes.named(rule.class.as_deref());
@@ -273,7 +276,7 @@ pub(super) fn begin_exchange(
     let counted = counts.map(|counts| CountedRequest::new(counts, now));
     let exchange = Exchange::new(facts, treatment, (head, host_at), entry, now);
     let exchange = exchange.with_split_cookie(split_cookie).with_counts(counted);
-    Ok(exchange.with_class(class))
+    Ok(exchange.with_class(class).with_places(places))
 }
 
 /// The id of a request.
@@ -341,6 +344,7 @@ struct Unforwarded<'s, 'r> {
 fn route<'s, 'r>(
     (sites, limits): (&'s Sites, &RateLimits),
     asking: Asking<'r>,
+    places: &mut TunnelPlaces,
     (scratch, random): (&mut Vec<u8>, &mut Random),
 ) -> Result<(Chosen<'s>, &'s SiteRule), Unforwarded<'s, 'r>> {
     let of = asking.of;
@@ -369,7 +373,7 @@ fn route<'s, 'r>(
         let now = asking.now;
         let (site, route) = (&*rule.names.site, &*rule.names.route);
         let counted = Counted { request: of.request, client, site, route, certificate, now };
-        if let Err(refused) = limit.check(counted) {
+        if let Err(refused) = limit.check(counted, places) {
             return Err(answered(refuse(&refused, &asking)));
         }
     }

@@ -45,6 +45,7 @@ impl BalanceParts {
         };
         if let Some(exchange) = &mut client.exchange {
             self.log.keep(client_id, exchange);
+            self.tunnels.keep_places(client_id, exchange.take_places());
             if !is_passthrough {
                 upstream.backend().note_handshake(exchange.micros(self.time.now()));
             }

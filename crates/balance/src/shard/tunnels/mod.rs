@@ -21,11 +21,14 @@ pub(super) use self::closing::{CloseJob, GOING_AWAY, SERVICE_RESTART, encode};
 pub(super) use self::pump::{Forward, load};
 use super::records::BalanceRecords;
 use crate::backend::Backend;
+use crate::limit::{RateLimits, TunnelPlaces};
 
 /// Data queued for the sides of tunnels, and the tunnels that must be closed.
 pub(super) struct Tunnels {
     /// Data queued after the send in flight of a side.
     queued: ConnMap<Box<Batch>>,
+    /// Places in limits of tunnels, by the client, of the tunnels that have some.
+    places: ConnMap<TunnelPlaces>,
     close_jobs: Vec<CloseJob>,
     orphans: Orphans,
     /// The deadline of the shutdown, once it has begun.
@@ -37,6 +40,7 @@ impl Tunnels {
     pub(super) fn new(rate: u32, bucket: TokenBucket) -> Self {
         Self {
             queued: ConnMap::default(),
+            places: ConnMap::default(),
             close_jobs: Vec::new(),
             orphans: Orphans::new(rate, bucket),
             ends_at: None,
@@ -171,5 +175,50 @@ impl Tunnels {
     /// Drops the bytes queued for a side that has ended.
     pub(super) fn forget(&mut self, id: ConnId) {
         self.queued.remove(&id);
+        self.end_places(id);
+    }
+
+    /// Keeps a tunnel's places in limits.
+    pub(super) fn keep_places(&mut self, client: ConnId, places: TunnelPlaces) {
+        if !places.is_empty() {
+            self.places.insert(client, places);
+        }
+    }
+
+    /// Returns the clients whose tunnels have places in limits.
+    pub(super) fn limited(&self) -> impl Iterator<Item = &ConnId> {
+        self.places.keys()
+    }
+
+    /// Gives back the places of a tunnel that has ended, or has left the process.
+    pub(super) fn end_places(&mut self, client: ConnId) {
+        if !self.places.is_empty() {
+            self.places.remove(&client);
+        }
+    }
+
+    /// Returns the places of a tunnel that moves, which it keeps until it has left: the names of
+    /// their limits, and their keys.
+    pub(super) fn moved_places(&self, client: ConnId, limits: &RateLimits) -> Vec<(String, u64)> {
+        let places = self.places.get(&client).into_iter().flat_map(TunnelPlaces::iter);
+        let named = places.filter_map(|place| limits.name_of(place));
+        named.map(|(name, key)| (name.to_owned(), key)).collect()
+    }
+
+    /// Takes places for a tunnel that has moved here, unless it has come back.
+    pub(super) fn adopt_places(
+        &mut self,
+        client: ConnId,
+        moved: &[(String, u64)],
+        limits: &RateLimits,
+    ) {
+        if moved.is_empty() || self.places.contains_key(&client) {
+            return;
+        }
+        let mut places = TunnelPlaces::default();
+        for (name, key) in moved {
+            limits.adopt(name, *key).into_iter().for_each(|place| places.push(place));
+        }
+        self.keep_places(client, places);
     }
 }

@@ -2,8 +2,8 @@
 
 use super::conduct::{Beginning, Conduct, HelloPlan};
 use crate::balance::plan::{
-    BackendPlan, BackendProtocol, BalancePlan, ClientPlan, ClientProtocol, ControlCommand,
-    behaviour, calm_and_faults, link, settings,
+    BackendPlace, BackendPlan, BackendProtocol, BalancePlan, ClientPlan, ClientProtocol,
+    ControlCommand, behaviour, calm_and_faults, link, settings,
 };
 use crate::balance::wire::Then;
 use crate::faults::Faults;
@@ -109,6 +109,8 @@ fn backend(rng: &mut Rng, at: usize, calm: bool, finely: bool) -> BackendPlan {
         is_dead: !calm && rng.one_in(8),
         is_silent: !calm && rng.one_in(12),
         protocol: BackendProtocol::Passed(conducts),
+        max_connections: 0,
+        place: BackendPlace::Primary,
         is_member: at == 0 || rng.below(4) > 0,
         link: link(rng),
     }

@@ -12,13 +12,19 @@ use crate::balance::client::{HttpClient, SimAnswer};
 use crate::balance::frames::{self, Scan};
 use crate::balance::node::{Node, backend_address, still_counted};
 use crate::balance::peers::{Client, Conn, SimTunnel};
-use crate::balance::plan::{Behaviour, ClientClose, ControlCommand, SessionPlan};
+use crate::balance::plan::{BackendPlace, Behaviour, ClientClose, ControlCommand, SessionPlan};
 use crate::balance::through;
 use crate::balance::wire::{Over, Wire};
 
-/// Checks that no backend has more handshakes than the cap allows, by the backend's view and by the
-/// balancer's count.
+/// Checks that no backend has more requests, tunnels and handshakes than its limits allow, by the
+/// backend's view and by the balancer's count.
 pub(super) fn caps_hold(world: &mut World) {
+    let open = |backend: &Backend| backend.requests() + backend.tunnels();
+    let is_above = |it: &&Arc<Backend>| it.max_connections() > 0 && open(it) > it.max_connections();
+    if let Some(above) = world.backends.iter().find(is_above).cloned() {
+        let (open, most) = (open(&above), above.max_connections());
+        world.violation(format!("{open} are open at {}, where {most} may be", above.address()));
+    }
     let Settings { max_handshakes: cap, .. } = world.plan.settings;
     if cap == 0 {
         return;
@@ -81,6 +87,7 @@ pub(super) fn at_the_end(world: &mut World) {
     faults.extend(closings_are_paced(world));
     faults.extend(tunnels_outlive_reloads(world));
     faults.extend(little_is_held(world));
+    faults.extend(none_serves_before_its_turn(world));
     faults.into_iter().for_each(|fault| world.violation(fault));
 }
 
@@ -258,6 +265,21 @@ fn injected(said: &[u8], received: &[u8]) -> Option<Injected> {
         }
     }
     None
+}
+
+/// In a calm run no backend is down, so that primaries serve alone.
+fn none_serves_before_its_turn(world: &World) -> Vec<String> {
+    if !world.plan.calm {
+        return Vec::new();
+    }
+    let is_primary = |it: &&Arc<Backend>| {
+        let mut all = world.plan.backends.iter().enumerate();
+        let of_address = |(at, _): &(usize, _)| it.address() == backend_address(*at);
+        all.find(of_address).is_none_or(|(_, plan)| plan.place == BackendPlace::Primary)
+    };
+    let others = world.backends.iter().filter(|it| !is_primary(it));
+    let used = others.filter(|it| it.totals().connects.load(Relaxed) > 0);
+    used.map(|it| format!("{} served while others were up", it.address())).collect()
 }
 
 /// A change of the list, of weights or of settings does not close tunnels.

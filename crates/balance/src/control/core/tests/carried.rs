@@ -5,7 +5,7 @@ use crate::limit::LimitRow;
 use super::*;
 
 fn successor(before: &ControlCore, ports: &[u16], more: &str) -> ControlCore {
-    let carried = serde_json::to_string(&before.carried()).unwrap();
+    let carried = serde_json::to_string(&before.carried(Instant(0))).unwrap();
     let mut after = core(ports, more);
     after.take_over(serde_json::from_str(&carried).unwrap(), at(0.0));
     after
@@ -54,7 +54,7 @@ fn checks_decide_in_a_successor_about_a_backend_that_they_took_down() {
 fn a_backend_of_an_earlier_release_is_up() {
     let mut before = core(&[1], "");
     fail(&mut before, 1, 3, at(1.0));
-    let mut carried = serde_json::to_value(before.carried()).unwrap();
+    let mut carried = serde_json::to_value(before.carried(Instant(0))).unwrap();
     carried[0].as_object_mut().unwrap().remove("health").unwrap();
     let mut after = core(&[1], "");
     after.take_over(serde_json::from_value(carried).unwrap(), at(0.0));
@@ -95,7 +95,7 @@ fn maintenance_and_classes_of_sites_go_on_by_name() {
     let shop = "[[site]]\nhosts = [\"a\"]\nname = \"shop\"\n[[site]]\nhosts = [\"b\"]\n";
     let mut before = core(&[1], shop);
     // Without it, the form is the one of earlier releases.
-    assert!(serde_json::to_value(before.carried()).unwrap().is_array());
+    assert!(serde_json::to_value(before.carried(Instant(0))).unwrap().is_array());
     assert!(before.set_maintenance("shop", Some(true)).unwrap());
     assert!(before.set_maintenance("none", Some(true)).is_err());
     let after = successor(&before, &[1], shop);

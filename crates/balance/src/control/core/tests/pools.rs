@@ -215,7 +215,7 @@ fn a_successor_takes_backends_over_by_pool() {
     let place = at_b(&core, 2);
     core.start_drain(place, None);
     of(&core, "b", 1).totals().connects.fetch_add(3, Relaxed);
-    let text = serde_json::to_string(&core.carried()).unwrap();
+    let text = serde_json::to_string(&core.carried(Instant(0))).unwrap();
     let mut next = started(two());
     next.take_over(serde_json::from_str(&text).unwrap(), at(0.0));
     assert_eq!((of(&next, "a", 1).weight(), of(&next, "b", 1).weight()), (1, 4));
