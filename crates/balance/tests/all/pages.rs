@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use throng_balance::Config;
-use throng_testkit::TempFolder;
+use throng_testkit::{TempFolder, poll};
 
 use crate::sites::{Running, get};
 use crate::support::{Scripted, unused_address, upgrade};
@@ -84,20 +84,31 @@ fn a_site_under_maintenance_answers_503_and_its_tunnels_go_on() {
     tunnel.send(handshake.as_bytes());
     let mut server = backend.open();
     tunnel.head();
-    let ask = |own: &str| {
+    // The answer of the balancer, or of the backend with 200.
+    let answer = |own: &str| {
         let mut client = running.connect();
         client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{own}\r\n").as_bytes());
-        let (head, body) = client.answer();
-        (head, body)
+        poll("an answer", || {
+            if let Some(mut server) = backend.try_accept() {
+                server.head();
+                let served = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+                server.send(served.as_bytes());
+            }
+            client.stream.set_nonblocking(true).unwrap();
+            let is_there = client.stream.peek(&mut [0]).is_ok();
+            client.stream.set_nonblocking(false).unwrap();
+            is_there.then_some(())
+        });
+        client.answer()
     };
-    let is_served = |own: &str| {
-        let mut client = running.connect();
-        client.send(format!("GET / HTTP/1.1\r\nHost: a\r\n{own}\r\n").as_bytes());
-        let mut server = backend.accept();
-        server.head();
-        server.send(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
-        assert_eq!(status(&client.answer().0), "200");
+    // An event loop may have the former configuration for a moment.
+    let until = |own: &str, expected: &str| {
+        poll("the answer has the status", || {
+            Some(answer(own)).filter(|(head, _)| status(head) == expected)
+        })
     };
+    let ask = |own: &str| until(own, "503");
+    let is_served = |own: &str| drop(until(own, "200"));
     apply(&on);
     let (head, body) = ask("");
     assert_eq!((status(&head), body.as_str()), ("503", "soon"), "{head}");
