@@ -44,6 +44,12 @@ impl KeySet {
         }
     }
 
+    /// Returns the IDs of its keys, in their order.
+    #[must_use]
+    pub fn ids(&self) -> Vec<Option<&str>> {
+        self.keys.iter().map(|key| key.id.as_deref()).collect()
+    }
+
     /// Returns the keys.
     #[must_use]
     pub fn keys(&self) -> &[Key] {

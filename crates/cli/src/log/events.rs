@@ -63,6 +63,10 @@ events! {
         "the process accepts connections at these addresses";
     CHANNELS = "channels", Info, process, [],
         "who may use channels without a rule about it";
+    TOKEN_KEYS = "token_keys", Info, process, ["url", "keys"],
+        "a set of keys for tokens was fetched, and is new";
+    TOKEN_KEYS_FAILED = "token_keys.failed", Warn, process, ["url", "reason"],
+        "a set of keys for tokens could not be fetched";
     ADMIN = "admin", Info, process, ["address"],
         "the admin API is at this address";
     BACKENDS = "backends", Info, process, [],

@@ -202,6 +202,12 @@ const LISTS: &[&[Key]] = &[
         .advanced_flag("--open", "true"),
     Key::new("token_keys", Kind::Records(&TOKEN_KEYS), "",
         "keys that verify the tokens (JWT) of clients; while keys change, old and new ones"),
+    Key::new("token_jwks", Kind::List(&Kind::Text("a URL such as \"https://example.com/keys\"")),
+        "",
+        "sets of public keys (JWKS) that verify tokens, fetched at the start, every hour, and soon \
+         after a token with an unknown key"),
+    Key::new("token_jwks_ca", Kind::Path, "",
+        "authorities that certify the servers of token_jwks, in PEM; if not set, the system's"),
     Key::new("token_audience", Kind::Text("a name such as \"chat\""), "",
         "audience (aud) that each token must have; if not set, any"),
     Key::new("token_issuer", Kind::Text("a name such as \"https://example.com\""), "",

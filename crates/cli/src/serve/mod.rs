@@ -236,6 +236,7 @@ fn run_after(
     signals.serving();
     let running = Arc::new(listen(bound, &log)?);
     rights::announce(&settings.rights.get(), &log);
+    settings.rights.start(&log)?;
     let registrations = registration.begin(balancers, running.local_addr(), &log)?;
     let done = predecessor.serving()?;
     // A predecessor answers operators until it has passed on its counts, so that none falls.

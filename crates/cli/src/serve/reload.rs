@@ -118,6 +118,7 @@ impl Reloader {
             self.hosts.replace(&settings.hosts);
         }
         self.rights.replace(&settings.rights);
+        self.rights.start(log).map_err(|failure| failure.message)?;
         log.configure(&settings.log);
         *self.current() = (Arc::new(settings), values);
         Ok(Reloaded { changes, certificates })

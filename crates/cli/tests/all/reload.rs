@@ -53,6 +53,8 @@ const ELSEWHERE: &[&str] = &[
     "min_response_rate",
     "token_audience",
     "token_issuer",
+    "token_jwks",
+    "token_jwks_ca",
     "token_keys",
     "upgrade.start",
     "upgrade.window",

@@ -1,6 +1,8 @@
 //! The rights of clients in channels: rules, and the tokens that rules ask for.
 
 mod read;
+#[cfg(feature = "tokens")]
+mod sets;
 #[cfg(all(test, feature = "tokens"))]
 mod tests;
 mod token;
@@ -16,6 +18,7 @@ pub(crate) use read::{WHO, api_keys, rights, rule};
 pub(crate) use token::{ApiKeys, Claims, Verifier};
 
 use self::token::TokenError;
+use crate::failure::Failure;
 use crate::log::{Log, events};
 
 /// Something that a client does in a channel.
@@ -63,6 +66,9 @@ pub(crate) struct Rights {
     /// In order: the first that matches applies.
     rules: Vec<(Pattern, Granting)>,
     verifier: Verifier,
+    /// The keys that issuers publish.
+    #[cfg(feature = "tokens")]
+    sets: Option<Arc<sets::Sets>>,
 }
 
 /// The rights of a client in the channel that it asks for.
@@ -132,8 +138,8 @@ impl Rights {
         channel: &str,
         is_pattern: bool,
     ) -> Result<Granted, Refused> {
-        let claims = match token_of(request).filter(|_| self.verifier.has_keys()) {
-            Some(token) => Some(self.verifier.verify(token).map_err(Refused::Token)?),
+        let claims = match token_of(request).filter(|_| self.has_keys()) {
+            Some(token) => Some(self.verify(token).map_err(Refused::Token)?),
             None => None,
         };
         let topic = match Pattern::new(channel) {
@@ -154,6 +160,26 @@ impl Rights {
             until: claims.as_ref().and_then(|claims| claims.expires),
             info: claims.and_then(|claims| claims.info).map(|info| info.to_string()),
         })
+    }
+
+    /// Returns whether any key verifies tokens.
+    fn has_keys(&self) -> bool {
+        #[cfg(feature = "tokens")]
+        if self.sets.is_some() {
+            return true;
+        }
+        self.verifier.has_keys()
+    }
+
+    fn verify(&self, token: &str) -> Result<Claims, TokenError> {
+        let verified = self.verifier.verify(token);
+        #[cfg(feature = "tokens")]
+        if let (Err(TokenError::UnknownKey | TokenError::Signature), Some(sets)) =
+            (&verified, &self.sets)
+        {
+            return sets.verify(token);
+        }
+        verified
     }
 
     /// Returns why a client without a token may not join.
@@ -245,7 +271,7 @@ fn token_of<'r>(request: &'r Request<'_>) -> Option<&'r str> {
 
 /// Logs who may use channels.
 pub(crate) fn announce(rights: &Rights, log: &Log) {
-    let message = match (rights.open, rights.verifier.has_keys()) {
+    let message = match (rights.open, rights.has_keys()) {
         (true, _) => {
             "channels are open to every client; before strangers reach this server, set \
              token_keys, or who may_join and may_publish in rules of channels, and open = false"
@@ -268,12 +294,30 @@ impl LiveRights {
         Self(Arc::new(RwLock::new(Arc::new(rights))))
     }
 
+    /// Starts to fetch sets of keys, if there are any.
+    pub(crate) fn start(&self, log: &Log) -> Result<(), Failure> {
+        #[cfg(feature = "tokens")]
+        if let Some(sets) = &self.get().sets {
+            sets.start(log)?;
+        }
+        let _ = log;
+        Ok(())
+    }
+
     pub(crate) fn get(&self) -> Arc<Rights> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Uses other rights. Sets of keys with the same sources keep their keys.
     pub(crate) fn replace(&self, with: &Self) {
         let rights = with.get();
+        #[cfg(feature = "tokens")]
+        let rights = match (&rights.sets, &self.get().sets) {
+            (Some(new), Some(old)) if new.is_like(old) => {
+                Arc::new(Rights { sets: Some(Arc::clone(old)), ..(*rights).clone() })
+            }
+            _ => rights,
+        };
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = rights;
     }
 }

@@ -31,8 +31,10 @@ pub(crate) fn rights(draft: &Draft, listen: &[String], rules: &[Rule]) -> Rights
         open,
         rules: rules.iter().filter_map(of_rule).collect(),
         verifier: verifier(draft),
+        #[cfg(feature = "tokens")]
+        sets: sets(draft),
     };
-    if !rights.verifier.has_keys() {
+    if !rights.has_keys() {
         warn_of_unused(draft, &rights);
     }
     rights
@@ -80,12 +82,28 @@ pub(crate) fn api_keys(_: &Draft) -> Option<ApiKeys> {
 
 #[cfg(not(feature = "tokens"))]
 fn verifier(draft: &Draft) -> Verifier {
-    for key in ["token_keys", "token_audience", "token_issuer", "api_keys_file"] {
+    for key in ["token_keys", "token_audience", "token_issuer", "token_jwks", "api_keys_file"] {
         if draft.values().is_set(key) {
             draft.wrong(key, "this build has no tokens: build it with the feature tokens");
         }
     }
     Verifier
+}
+
+/// Reads where sets of keys come from.
+#[cfg(feature = "tokens")]
+fn sets(draft: &Draft) -> Option<std::sync::Arc<super::sets::Sets>> {
+    use super::sets::{Sets, Sources, check_url};
+
+    let urls: Vec<String> = draft.get("token_jwks");
+    for (at, url) in urls.iter().enumerate() {
+        if let Err(remedy) = check_url(url) {
+            draft.wrong(&format!("token_jwks[{at}]"), remedy);
+        }
+    }
+    let (audience, issuer) = (draft.get("token_audience"), draft.get("token_issuer"));
+    let sources = Sources { authorities: draft.path("token_jwks_ca"), audience, issuer, urls };
+    (!sources.urls.is_empty()).then(|| Sets::new(sources))
 }
 
 /// Reads the keys of tokens.

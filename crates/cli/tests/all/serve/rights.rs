@@ -1,14 +1,18 @@
 //! Rights of clients in channels: rules, tokens, and the answers to a client without a right.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
+use base64::Engine as _;
 use throng_proto::ws::Opcode;
 use throng_testkit::{Client, Got, TempFolder, poll};
 
-use super::{Served, dial, events, get, logged_events};
+use super::{Served, dial, events, get, logged_events, throng};
 
 const SECRET: &str = "a secret of thirty-two bytes or more";
 
@@ -26,14 +30,98 @@ fn start(folder: &TempFolder, words: &[&str]) -> Served {
     Served::start(&[&["--config", &config][..], words].concat())
 }
 
+fn encode(bytes: &[u8]) -> String {
+    base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(bytes)
+}
+
 /// A token with these claims, signed with HS256.
 fn token(claims: &str) -> String {
-    use base64::Engine as _;
-    let encode = |bytes: &[u8]| base64::prelude::BASE64_URL_SAFE_NO_PAD.encode(bytes);
     let signed = format!("{}.{}", encode(br#"{"alg":"HS256"}"#), encode(claims.as_bytes()));
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
     let signature = hmac::sign(&key, signed.as_bytes());
     format!("{signed}.{}", encode(signature.as_ref()))
+}
+
+/// A key of an issuer, with its ID.
+struct IssuerKey(&'static str, Ed25519KeyPair);
+
+impl IssuerKey {
+    fn new(id: &'static str) -> Self {
+        let private = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).unwrap();
+        Self(id, Ed25519KeyPair::from_pkcs8(private.as_ref()).unwrap())
+    }
+
+    fn jwk(&self) -> String {
+        let x = encode(self.1.public_key().as_ref());
+        format!(r#"{{"kty":"OKP","crv":"Ed25519","use":"sig","kid":"{}","x":"{x}"}}"#, self.0)
+    }
+
+    fn token(&self, claims: &str) -> String {
+        let head = format!(r#"{{"alg":"EdDSA","kid":"{}"}}"#, self.0);
+        let signed = format!("{}.{}", encode(head.as_bytes()), encode(claims.as_bytes()));
+        format!("{signed}.{}", encode(self.1.sign(signed.as_bytes()).as_ref()))
+    }
+}
+
+/// A server that answers each request with this, and its URL.
+fn issuer(answer: &Arc<Mutex<String>>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/keys", listener.local_addr().unwrap());
+    let answer = Arc::clone(answer);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|it| it == 1) {
+                head.push(byte[0]);
+            }
+            let _ = stream.write_all(answer.lock().unwrap().as_bytes());
+        }
+    });
+    url
+}
+
+fn set_of(keys: &[&IssuerKey]) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| key.jwk()).collect();
+    let body = format!(r#"{{"keys":[{}]}}"#, keys.join(","));
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+}
+
+#[test]
+fn keys_of_an_issuer_are_fetched_and_renewed() {
+    let (old, new) = (IssuerKey::new("old"), IssuerKey::new("new"));
+    let elsewhere = issuer(&Arc::new(Mutex::new(set_of(&[&old, &new]))));
+    let redirect =
+        format!("HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n");
+    let answer = Arc::new(Mutex::new(redirect));
+    let url = issuer(&answer);
+    let set = format!("token_jwks={url}");
+    let served = Served::start(&["--set", "open=false", "--set", &set]);
+    let enters = |key: &IssuerKey| {
+        let path =
+            format!("/ws/chat?echo=1&token={}", key.token(r#"{"join":"chat","publish":"chat"}"#));
+        let mut client = Client::connect(served.address, &path);
+        client.try_send(Opcode::Text, b"hello");
+        client.next() == Got::Text("hello".to_owned())
+    };
+    assert!(!enters(&old), "a redirection is not followed");
+    *answer.lock().unwrap() = set_of(&[&old]);
+    poll("the set is fetched", || enters(&old).then_some(()));
+    assert!(!enters(&new));
+    *answer.lock().unwrap() = set_of(&[&old, &new]);
+    poll("a token with an unknown key has it fetched again", || enters(&new).then_some(()));
+    // While the issuer is away, its keys stay in use.
+    *answer.lock().unwrap() = "HTTP/1.1 500 Sorry\r\nContent-Length: 0\r\n\r\n".to_owned();
+    assert!(!enters(&IssuerKey::new("other")));
+    assert!(enters(&old) && enters(&new));
+    for (set, part) in [
+        ("token_jwks=http://example.com/keys", "write https://"),
+        ("token_jwks=ftp://127.0.0.1/keys", "token_jwks[0]"),
+    ] {
+        let output = throng(&["config", "check", "serve", "--set", set]).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && errors.contains(part), "{errors}");
+    }
 }
 
 /// Upgrades as a page does, which offers subprotocols; returns the head of the answer.
