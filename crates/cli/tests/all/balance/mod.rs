@@ -2,6 +2,7 @@
 //! codes.
 
 mod admin;
+mod examples;
 mod reload;
 mod schema;
 mod v1;
