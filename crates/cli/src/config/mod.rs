@@ -1,5 +1,7 @@
 //! `throng config`: the settings of `serve` and `balance`, their check and their schema.
 
+#[cfg(feature = "balance")]
+mod import;
 mod schema;
 
 use std::fmt::Write;
@@ -41,6 +43,9 @@ enum ConfigCommand {
         #[command(flatten)]
         of: ProgramArgs,
     },
+    /// Translate the configuration of another balancer for `throng balance`.
+    #[cfg(feature = "balance")]
+    Import(import::Args),
     /// Print the JSON Schema of a configuration file, for editors.
     Schema {
         #[command(subcommand)]
@@ -124,6 +129,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
                 Program::Balance(flags) => checked(flags.config()?)?,
             })?;
         }
+        #[cfg(feature = "balance")]
+        ConfigCommand::Import(args) => return import::run(args),
         ConfigCommand::Schema { program } => {
             let table = match program {
                 #[cfg(feature = "balance")]

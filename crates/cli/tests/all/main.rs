@@ -25,6 +25,8 @@ mod fanout;
 mod files;
 mod full_disk;
 mod health;
+#[cfg(all(feature = "balance", target_os = "linux"))]
+mod import;
 mod link_local;
 mod memory;
 mod metrics;
