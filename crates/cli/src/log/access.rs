@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 
+#[cfg(feature = "balance")]
 use throng::Handle;
 use throng::server::Subject;
 #[cfg(feature = "balance")]

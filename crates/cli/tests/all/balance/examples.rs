@@ -127,8 +127,8 @@ fn ask(served: &Served, host: &str, path: &str, headers: &str, wanted: &str) -> 
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let status = head.split(' ').nth(1).unwrap();
     let fields = head.lines().filter_map(|line| line.split_once(": "));
-    let value = fields.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, it)| it);
-    match value.last() {
+    let mut value = fields.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, it)| it);
+    match value.next_back() {
         Some(value) => format!("{status} {value} {body}"),
         None => format!("{status} {body}"),
     }
