@@ -1,6 +1,7 @@
 //! Commands that an application repeats because it has not seen the answer.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,8 +12,12 @@ use super::problem::Problem;
 /// Time for which the result of a command with an idempotency key is kept.
 const KEPT: Duration = Duration::from_secs(5 * 60);
 
-/// Maximum results that are kept. Beyond, the oldest is forgotten.
-const MOST: usize = 65_536;
+/// Parts of the results, each with a lock: a command may wait for the cluster for seconds, and
+/// holds up only the commands of its part.
+const PARTS: usize = 256;
+
+/// Maximum results that a part keeps. Beyond, its oldest is forgotten.
+const MOST: usize = 256;
 
 /// Maximum bytes of a key.
 const MAX_KEY: usize = 256;
@@ -21,8 +26,18 @@ const MAX_KEY: usize = 256;
 type Name = Arc<(Box<str>, Box<str>)>;
 
 /// The results of commands with idempotency keys.
-#[derive(Debug, Default)]
-pub(super) struct Once(Mutex<Results>);
+#[derive(Debug)]
+pub(super) struct Once {
+    parts: Vec<Mutex<Results>>,
+    hasher: RandomState,
+}
+
+impl Default for Once {
+    fn default() -> Self {
+        let parts = std::iter::repeat_with(Mutex::default).take(PARTS).collect();
+        Self { parts, hasher: RandomState::new() }
+    }
+}
 
 #[derive(Debug, Default)]
 struct Results {
@@ -48,7 +63,8 @@ impl Once {
         }
         let name: Name = Arc::new((channel.into(), key.into()));
         // The same command may come twice at once, so that the second waits for the first.
-        let mut results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = self.hasher.hash_one(&name) as usize % PARTS;
+        let mut results = self.parts[part].lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         results.forget_until(now);
         if let Some(result) = results.of.get(&name) {
@@ -106,10 +122,12 @@ mod tests {
     #[test]
     fn the_oldest_results_make_space_for_new_ones() {
         let once = Once::default();
-        for number in 0..MOST + 10 {
+        for number in 0..2 * PARTS * MOST {
             once.execute("a", &number.to_string(), || Ok(json!(number))).unwrap();
         }
-        let results = once.0.lock().unwrap();
-        assert_eq!((results.of.len(), results.by_age.len()), (MOST, MOST));
+        for part in &once.parts {
+            let results = part.lock().unwrap();
+            assert_eq!((results.of.len(), results.by_age.len()), (MOST, MOST));
+        }
     }
 }
