@@ -211,6 +211,22 @@ pub struct NamedBackend {
     pub backup: bool,
 }
 
+impl NamedBackend {
+    /// Returns one of its addresses as a backend.
+    pub(crate) fn at(&self, address: PeerAddress) -> BackendConfig {
+        BackendConfig {
+            address,
+            weight: self.weight,
+            send_proxy: self.send_proxy,
+            tls: self.tls,
+            tls_name: self.tls_name.clone(),
+            passthrough: Arc::clone(&self.passthrough),
+            max_connections: self.max_connections,
+            backup: self.backup,
+        }
+    }
+}
+
 /// A configured pool of backends: a table `[[pool]]`. Values that it omits are the ones of the
 /// whole configuration.
 #[derive(Clone, Debug)]

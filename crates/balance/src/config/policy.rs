@@ -10,6 +10,30 @@ use crate::site::{
     HeaderRulesConfig, MAX_PAGES, Page, PathChange, PolicyConfig, RouteTimes, TunnelTimes,
 };
 
+/// The keys that sites and routes have alike.
+pub(super) const KEYS: &[Key] = &[
+    REQUEST_SET,
+    REQUEST_ADD,
+    REQUEST_REMOVE,
+    RESPONSE_SET,
+    RESPONSE_ADD,
+    RESPONSE_REMOVE,
+    HOST,
+    REQUEST_ID,
+    ERROR_PAGES,
+    STRIP_PREFIX,
+    REWRITE,
+    RESPONSE,
+    UPGRADE,
+    BODY,
+    TUNNEL,
+    HALF_CLOSED,
+    RETRIES,
+    MAX_BODY,
+    MIN_BODY_RATE,
+    MIN_RESPONSE_RATE,
+];
+
 const VALUES: Kind = Kind::Map(&Kind::Text("a value such as \"${client}\""));
 const NAMES: Kind = Kind::List(&Kind::Text("the name of a header such as \"Server\""));
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use throng_config::{Defaults, Draft, Key, Kind, Record, Records};
+use throng_config::{Defaults, Draft, Key, Kind, Record, Records, joined_keys, number_of_keys};
 
 use super::policy::{self, Pages};
 use super::site_tls;
@@ -76,9 +76,10 @@ const NAME: Kind = Kind::Text("a name such as \"shop\"");
 const PATH: Kind = Kind::List(&Kind::Text("a path such as \"/ws\""));
 const VALUES: Kind = Kind::Map(&Kind::Text("a value such as \"v2*\""));
 
-pub(super) static SITES: Records = Records {
-    alias: Some("site"),
-    fields: &[
+static SITE_KEYS: [Key; number_of_keys(OF_SITES)] = joined_keys(OF_SITES);
+
+const OF_SITES: &[&[Key]] = &[
+    &[
         Key::new(
             "hosts",
             Kind::List(&Kind::Text("a host such as \"app.example.com\"")),
@@ -107,28 +108,11 @@ pub(super) static SITES: Records = Records {
         DENY,
         ALLOWED_ORIGINS,
         ACCESS,
-        policy::REQUEST_SET,
-        policy::REQUEST_ADD,
-        policy::REQUEST_REMOVE,
-        policy::RESPONSE_SET,
-        policy::RESPONSE_ADD,
-        policy::RESPONSE_REMOVE,
-        policy::HOST,
-        policy::REQUEST_ID,
-        policy::ERROR_PAGES,
-        policy::STRIP_PREFIX,
-        policy::REWRITE,
-        policy::RESPONSE,
-        policy::UPGRADE,
-        policy::BODY,
-        policy::TUNNEL,
-        policy::HALF_CLOSED,
+    ],
+    policy::KEYS,
+    &[
         policy::MAINTENANCE,
         policy::MAINTENANCE_EXCEPT,
-        policy::RETRIES,
-        policy::MAX_BODY,
-        policy::MIN_BODY_RATE,
-        policy::MIN_RESPONSE_RATE,
         site_tls::CERT,
         site_tls::KEY,
         site_tls::ACME,
@@ -138,15 +122,21 @@ pub(super) static SITES: Records = Records {
         site_tls::CLIENT_AUTH,
         Key::new("routes", Kind::Records(&ROUTES), "", "a route"),
     ],
+];
+
+pub(super) static SITES: Records = Records {
+    alias: Some("site"),
+    fields: &SITE_KEYS,
     is_first_required: true,
     parse: None,
     defaults: Defaults::new(),
     example: "a table such as { hosts = [\"app.example.com\"], pool = \"default\" }",
 };
 
-static ROUTES: Records = Records {
-    alias: Some("route"),
-    fields: &[
+static ROUTE_KEYS: [Key; number_of_keys(OF_ROUTES)] = joined_keys(OF_ROUTES);
+
+const OF_ROUTES: &[&[Key]] = &[
+    &[
         Key::new(
             "path",
             PATH,
@@ -197,27 +187,13 @@ static ROUTES: Records = Records {
         ALLOWED_ORIGINS,
         ACCESS,
         Key::new("metrics", Kind::Switch, "false", "metrics of its own, besides those of its site"),
-        policy::REQUEST_SET,
-        policy::REQUEST_ADD,
-        policy::REQUEST_REMOVE,
-        policy::RESPONSE_SET,
-        policy::RESPONSE_ADD,
-        policy::RESPONSE_REMOVE,
-        policy::HOST,
-        policy::REQUEST_ID,
-        policy::ERROR_PAGES,
-        policy::STRIP_PREFIX,
-        policy::REWRITE,
-        policy::RESPONSE,
-        policy::UPGRADE,
-        policy::BODY,
-        policy::TUNNEL,
-        policy::HALF_CLOSED,
-        policy::RETRIES,
-        policy::MAX_BODY,
-        policy::MIN_BODY_RATE,
-        policy::MIN_RESPONSE_RATE,
     ],
+    policy::KEYS,
+];
+
+static ROUTES: Records = Records {
+    alias: Some("route"),
+    fields: &ROUTE_KEYS,
     is_first_required: false,
     parse: None,
     defaults: Defaults::new(),

@@ -26,14 +26,14 @@ pub enum Error {
         /// The known backends.
         known: Vec<PeerAddress>,
     },
-    /// There is no such pool.
+    /// The pool is unknown.
     UnknownPool {
         /// The requested pool.
         pool: String,
         /// The known pools.
         known: Vec<Arc<str>>,
     },
-    /// There is no such site, route or split; the text is the reason and the remedy.
+    /// The site, route or split is unknown; the text has the reason and the remedy.
     UnknownSplit(String),
     /// The weights of a split are not valid; the text is the reason and the remedy.
     Split(String),
@@ -46,7 +46,7 @@ pub enum Error {
         /// The names of the pools.
         pools: Vec<Arc<str>>,
     },
-    /// There is no such site.
+    /// The site is unknown.
     UnknownSite {
         /// The requested site.
         site: String,
@@ -146,7 +146,7 @@ impl fmt::Display for Error {
             Self::Unknown { address, known } => fmt_unknown(f, address, known),
             Self::UnknownPool { pool, known } => {
                 let shown: Vec<&str> = known.iter().take(20).map(|name| &**name).collect();
-                write!(f, "there is no pool {pool}: write one of {}", shown.join(", "))
+                write!(f, "pool {pool} is unknown: write one of {}", shown.join(", "))
             }
             Self::UnknownSplit(why) | Self::Split(why) | Self::Block(why) => f.write_str(why),
             Self::InSeveralPools { address, pools } => write!(

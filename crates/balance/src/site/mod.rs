@@ -192,11 +192,11 @@ impl Sites {
     /// Returns the split of the first route of this name that has one, or of the site itself.
     ///
     /// # Errors
-    /// What is missing, with the remedy.
+    /// A sentence with the unknown name and the remedy.
     fn split_of(&self, site: &str, route: Option<&str>) -> Result<&Split, String> {
         let mut named = self.sites.iter().filter(|it| *it.names.site == *site).peekable();
         if named.peek().is_none() {
-            return Err(format!("there is no site {site}: sites lists them"));
+            return Err(format!("site {site} is unknown: sites lists them"));
         }
         let name = route.unwrap_or_default();
         let mut rules = named.flat_map(|site| &site.rules).filter(|it| *it.names.route == *name);

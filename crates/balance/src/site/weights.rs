@@ -115,7 +115,7 @@ mod tests {
             }
         };
         for (site, route, pool, weight, expected) in [
-            ("z", None, "b", 1, "unknown: there is no site z"),
+            ("z", None, "b", 1, "unknown: site z is unknown"),
             ("a", Some("/z"), "b", 1, "unknown: the site a has no route /z"),
             ("a", Some("/y"), "b", 1, "unknown: the route /y of the site a has no split"),
             ("a", None, "b", 1, "unknown: the site a has no split of its own"),

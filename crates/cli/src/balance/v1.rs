@@ -158,7 +158,7 @@ impl Api {
             Some(row) => Ok((row.clone(), status.backends)),
             None => {
                 let known = names().collect::<Vec<_>>().join(", ");
-                let why = format!("there is no pool {name}: write one of {known}");
+                let why = format!("pool {name} is unknown: write one of {known}");
                 Err(refuse(Status::NOT_FOUND, &why))
             }
         }
@@ -262,7 +262,7 @@ impl Api {
         match sites.iter().find(|it| it.name == name) {
             Some(found) => Ok(answer(&json!({ "site": site(found, &counted)? }))),
             None => {
-                let why = format!("there is no site {name}: /v1/sites lists them");
+                let why = format!("site {name} is unknown: /v1/sites lists them");
                 Err(refuse(Status::NOT_FOUND, &why))
             }
         }

@@ -66,28 +66,9 @@ impl ControlCore {
             let addresses = self.found.get(&named.name).map(|found| found.addresses.as_slice());
             for &address in addresses.unwrap_or_default() {
                 let address = address.into();
-                let NamedBackend {
-                    name,
-                    weight,
-                    send_proxy,
-                    tls,
-                    tls_name,
-                    passthrough,
-                    max_connections,
-                    backup,
-                } = named.clone();
                 if all.len() < MAX_BACKENDS && seen.insert(canonical(address)) {
-                    let file = BackendConfig {
-                        address,
-                        weight,
-                        send_proxy,
-                        tls,
-                        tls_name,
-                        passthrough,
-                        max_connections,
-                        backup,
-                    };
-                    all.push(Listed { pool: Arc::clone(pool), file, name: Some(name) });
+                    let (file, name) = (named.at(address), Some(Arc::clone(&named.name)));
+                    all.push(Listed { pool: Arc::clone(pool), file, name });
                 }
             }
         }

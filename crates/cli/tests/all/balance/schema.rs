@@ -56,7 +56,7 @@ fn fits(root: &Value, schema: &Value, value: &Value) -> Result<(), String> {
                 }
             }
             "enum" if !wanted.as_array().unwrap().contains(value) => {
-                return Err(format!("{value} is none of {wanted}"));
+                return Err(format!("{value} is not one of {wanted}"));
             }
             "items" => {
                 for item in value.as_array().into_iter().flatten() {

@@ -92,9 +92,9 @@ fn backends_are_added_weighed_drained_and_removed_in_their_pool() {
     of(&balancer.ask_with("POST", &format!("/register/{new}/heartbeat"), &headers, "{}"));
     of(&balancer.ask_with("DELETE", &format!("/register/{new}"), &headers, ""));
     for (method, path, body, status, part) in [
-        ("GET", "/v1/pools/z", json!({}), 404, "no pool z: write one of default, blue"),
-        ("POST", "/v1/pools/z/backends", add, 404, "there is no pool z"),
-        ("POST", "/v1/pools/z/drain", json!({}), 404, "there is no pool z"),
+        ("GET", "/v1/pools/z", json!({}), 404, "pool z is unknown: write one of default, blue"),
+        ("POST", "/v1/pools/z/backends", add, 404, "pool z is unknown"),
+        ("POST", "/v1/pools/z/drain", json!({}), 404, "pool z is unknown"),
         ("PATCH", "/v1/pools/blue/backends/127.0.0.1:9", json!({"weight": 1}), 404, "no backend"),
         ("GET", "/v1/pools?from=x", json!({}), 400, "follow `next`"),
     ] {
@@ -135,7 +135,7 @@ fn sites_are_shown_and_a_split_is_changed_while_it_runs() {
     for (path, weights, status, part) in [
         (path, json!({ "z": 1 }), 400, "no pool z"),
         ("/v1/sites/shop/routes/-/split", json!({ "blue": 1 }), 404, "no split of its own"),
-        ("/v1/sites/z/routes/-/split", json!({ "blue": 1 }), 404, "there is no site z"),
+        ("/v1/sites/z/routes/-/split", json!({ "blue": 1 }), 404, "site z is unknown"),
     ] {
         let answer = balancer.ask("PATCH", path, &json!({ "weights": weights }));
         assert_eq!(answer.status(), status, "{path}: {}", answer.text());
@@ -216,7 +216,7 @@ fn ctl_speaks_of_pools_sites_and_limits() {
     assert!(route.contains("share    blue: 75.00 %, points 16384 to 65535\n"), "{route}");
     let output = balancer.balance(&["ctl", "drain-pool", "z"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&output.stderr).contains("there is no pool z"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("pool z is unknown"));
 }
 
 #[test]
