@@ -1,7 +1,7 @@
 //! `throng config import`: the configuration of another balancer as one of `throng balance`.
 //!
-//! What cannot be translated is listed, and fails closed: a location whose access it may restrict
-//! answers with 503, so that no request gets further than before.
+//! The command lists each directive that it cannot translate. A location whose access such a
+//! directive may restrict answers with 503, so that no request gets further than before.
 
 mod nginx;
 mod output;

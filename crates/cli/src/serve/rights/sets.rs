@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use throng_load::Target;
-use throng_token::{Claims, Key, KeySet, TokenError, Verifier};
+use throng_token::{Claims, KeySet, TokenError, Verifier};
 
 use crate::failure::Failure;
 use crate::http_client::{ClientResponse, converse};
@@ -24,7 +24,7 @@ const ASKED_AFTER: Duration = Duration::from_secs(10);
 /// Time limit of a fetch.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where sets come from.
+/// The URLs of sets, and what their tokens must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sources {
     pub(crate) urls: Vec<String>,
@@ -38,7 +38,8 @@ pub(crate) struct Sources {
 #[derive(Debug)]
 pub(crate) struct Sets {
     sources: Sources,
-    verifier: RwLock<Arc<Verifier>>,
+    /// One for each set that was fetched.
+    verifiers: RwLock<Arc<[Verifier]>>,
     /// Asks the thread to fetch.
     ask: SyncSender<()>,
     /// Taken by the thread.
@@ -48,8 +49,12 @@ pub(crate) struct Sets {
 impl Sets {
     pub(crate) fn new(sources: Sources) -> Arc<Self> {
         let (ask, asked) = mpsc::sync_channel(1);
-        let verifier = RwLock::new(Arc::new(Verifier::new()));
-        Arc::new(Self { sources, verifier, ask, asked: Mutex::new(Some(asked)) })
+        Arc::new(Self {
+            sources,
+            verifiers: RwLock::default(),
+            ask,
+            asked: Mutex::new(Some(asked)),
+        })
     }
 
     /// Returns whether the other sets have the same sources, so that these can stay.
@@ -59,13 +64,20 @@ impl Sets {
 
     /// Verifies a token. An unknown key may be a new one, so the sets are fetched soon.
     pub(crate) fn verify(&self, token: &str) -> Result<Claims, TokenError> {
-        let verifier = Arc::clone(&self.verifier.read().unwrap_or_else(PoisonError::into_inner));
-        let verified = verifier.verify(token);
-        if verified == Err(TokenError::UnknownKey) {
+        let verifiers = Arc::clone(&self.verifiers.read().unwrap_or_else(PoisonError::into_inner));
+        let mut refusal = TokenError::UnknownKey;
+        for verifier in &*verifiers {
+            match verifier.verify(token) {
+                Ok(claims) => return Ok(claims),
+                Err(TokenError::UnknownKey) => {}
+                Err(error) => refusal = error,
+            }
+        }
+        if refusal == TokenError::UnknownKey {
             // It is asked already.
             let _ = self.ask.try_send(());
         }
-        verified
+        Err(refusal)
     }
 
     /// Starts the thread, unless it runs. It ends with the last use of the sets.
@@ -78,10 +90,14 @@ impl Sets {
         started.map(drop).map_err(|error| Failure::runtime(error.to_string()))
     }
 
-    fn use_keys(&self, keys: impl Iterator<Item = Key>) {
-        let Sources { audience, issuer, .. } = self.sources.clone();
-        let verifier = Verifier::new().keys(keys).audience(audience).issuer(issuer);
-        *self.verifier.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(verifier);
+    fn use_keys<'s>(&self, sets: impl Iterator<Item = &'s KeySet>) {
+        let Sources { audience, issuer, .. } = &self.sources;
+        let of_one = |set: &KeySet| {
+            let verifier = Verifier::new().keys(set.keys().to_vec());
+            verifier.audience(audience.clone()).issuer(issuer.clone())
+        };
+        *self.verifiers.write().unwrap_or_else(PoisonError::into_inner) =
+            sets.map(of_one).collect();
     }
 }
 
@@ -111,7 +127,7 @@ fn renew(sets: &Weak<Sets>, asked: &Receiver<()>, log: &Log) {
                 }
             }
         }
-        in_use.use_keys(known.iter().flatten().flat_map(KeySet::keys).cloned());
+        in_use.use_keys(known.iter().flatten());
         drop(in_use);
         failures = if failed { failures + 1 } else { 0 };
         let pause = FIRST_PAUSE.saturating_mul(1 << failures.clamp(1, 8)).min(LONGEST_PAUSE);

@@ -36,11 +36,9 @@ const WITHOUT_EFFECT: &[&str] = &[
     "client_body_buffer_size",
     "client_body_timeout",
     "client_header_buffer_size",
-    "client_header_timeout",
     "default_type",
     "error_log",
     "etag",
-    "gzip",
     "gzip_buffers",
     "gzip_comp_level",
     "gzip_disable",
@@ -50,7 +48,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "gzip_types",
     "gzip_vary",
     "keepalive_requests",
-    "keepalive_timeout",
     "large_client_header_buffers",
     "limit_req_log_level",
     "listen",
@@ -117,7 +114,6 @@ fn restricts(name: &str) -> bool {
         "access_by_lua_file",
         "access_by_lua_block",
         "referer",
-        "return",
     ];
     beginnings.iter().any(|it| name.starts_with(it)) || others.contains(&name)
 }
@@ -203,12 +199,17 @@ impl Level {
             },
             "proxy_hide_header" => self.hidden.push(arg.to_owned()),
             "satisfy" if arg == "all" => {}
-            name if restricts(name) && name != "return" => {
-                let why = "what it restricts is not translated, so its place answers with 503";
-                self.closed.push(one.left(why));
+            "gzip" if arg == "off" => {}
+            "gzip" => left.push(one.left("let the pool compress its answers")),
+            "client_header_timeout" | "keepalive_timeout" => {
+                left.push(one.left("the whole file has one such time: timeouts"));
             }
             // They have their own places.
             "return" | "proxy_pass" | "location" | "server" => {}
+            name if restricts(name) => {
+                let why = "what it restricts is not translated, so its place answers with 503";
+                self.closed.push(one.left(why));
+            }
             name if WITHOUT_EFFECT.contains(&name) => {}
             _ => left.push(one.left("it has no counterpart")),
         }

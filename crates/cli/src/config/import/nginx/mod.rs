@@ -13,6 +13,7 @@ use self::limits::Zones;
 use self::pools::Pools;
 use super::output::Table;
 use super::parse::Directive;
+use super::value::duration;
 use super::{Imported, Left};
 
 /// A translation under way.
@@ -27,7 +28,6 @@ struct Translation {
 struct Site {
     table: Table,
     routes: Vec<Table>,
-    certificates: Vec<Table>,
 }
 
 /// Translates a tree; `left` are parts that were not read.
@@ -83,7 +83,18 @@ impl Translation {
         let own = http.iter().filter(|directive| !is_of_http(&directive.name)).copied();
         level.read(own, &self.zones, &mut self.left);
         let servers = http.iter().filter(|directive| directive.name == "server");
-        self.servers(&servers.copied().collect::<Vec<_>>(), &level)
+        let mut top = self.servers(&servers.copied().collect::<Vec<_>>(), &level);
+        for directive in http {
+            let times = [
+                ("client_header_timeout", "timeouts.head"),
+                ("keepalive_timeout", "timeouts.keep_alive"),
+            ];
+            let key = times.iter().find(|(name, _)| *name == directive.name);
+            if let (Some((_, key)), Some(time)) = (key, duration(directive.arg())) {
+                top.text(*key, &time);
+            }
+        }
+        top
     }
 
     fn write(&mut self, top: &Table) -> String {
@@ -95,7 +106,7 @@ impl Translation {
         self.zones.tables().iter().for_each(|table| table.write(&mut out));
         for site in &self.sites {
             site.table.write(&mut out);
-            site.certificates.iter().chain(&site.routes).for_each(|table| table.write(&mut out));
+            site.routes.iter().for_each(|table| table.write(&mut out));
         }
         out
     }
@@ -103,7 +114,8 @@ impl Translation {
 
 /// Returns whether a directive of `http` is read elsewhere.
 fn is_of_http(name: &str) -> bool {
-    matches!(name, "server" | "upstream" | "map" | "limit_req_zone")
+    ["server", "upstream", "map", "limit_req_zone", "client_header_timeout", "keepalive_timeout"]
+        .contains(&name)
 }
 
 /// Returns the variables that only carry the Upgrade header on, which is built in.

@@ -150,7 +150,7 @@ impl Translation {
             table.set("respond.status", "503");
             table.text("respond.text", "this part of the configuration is not translated");
         }
-        self.sites.push(Site { table, routes, certificates: Vec::new() });
+        self.sites.push(Site { table, routes });
     }
 }
 
