@@ -1,7 +1,7 @@
 //! `throng config import nginx`: each sample runs in nginx, and its translation here, and
 //! both must answer alike. A translation in part must not let through what nginx refuses.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use throng_testkit::{TempFolder, poll};
+
+use crate::support::RequestHead;
 
 /// Longer than anything here takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,26 +45,12 @@ fn answer_all(name: &str, mut stream: TcpStream) -> Option<()> {
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
-        let mut head = Vec::new();
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            match line.trim_end() {
-                "" => break,
-                line => head.push(line.to_owned()),
-            }
-        }
-        let field = |wanted: &str| {
-            let lines = head.iter().filter_map(|line| line.split_once(": "));
-            lines.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, it)| it).next()
-        };
-        let mut body = vec![0; field("content-length").map_or(0, |it| it.parse().unwrap())];
+        let head = RequestHead::read(&mut reader)?;
+        let mut body = vec![0; head.field("content-length").map_or(0, |it| it.parse().unwrap())];
         reader.read_exact(&mut body).ok()?;
         let names = ["host", "x-query", "x-own"];
-        let fields = names.map(|name| field(name).unwrap_or("-"));
-        let body = format!("{name} {} {fields:?}", head[0].rsplit_once(' ')?.0);
+        let fields = names.map(|name| head.field(name).unwrap_or("-"));
+        let body = format!("{name} {} {fields:?}", head.request());
         let length = body.len();
         write!(
             stream,

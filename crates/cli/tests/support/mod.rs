@@ -172,3 +172,33 @@ pub(crate) fn exchange(stream: &mut TcpStream, request: impl AsRef<[u8]>) -> Ans
 pub(crate) fn is_at_end(stream: &mut TcpStream) -> bool {
     stream.read(&mut [0]).unwrap() == 0
 }
+
+/// The head of a request, as a backend of a test reads it: its first line, then its fields.
+pub(crate) struct RequestHead(Vec<String>);
+
+impl RequestHead {
+    /// Reads a head; `None` at the end of the connection.
+    pub(crate) fn read(reader: &mut impl BufRead) -> Option<Self> {
+        let mut lines = Vec::new();
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            match line.trim_end() {
+                "" => return Some(Self(lines)),
+                line => lines.push(line.to_owned()),
+            }
+        }
+    }
+
+    /// The method and the path.
+    pub(crate) fn request(&self) -> &str {
+        self.0[0].rsplit_once(' ').unwrap().0
+    }
+
+    pub(crate) fn field(&self, wanted: &str) -> Option<&str> {
+        let mut fields = self.0.iter().filter_map(|line| line.split_once(": "));
+        fields.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+    }
+}

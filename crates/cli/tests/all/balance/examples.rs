@@ -2,7 +2,7 @@
 //! and does what the page says.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use rcgen::{
 use throng_proto::ws::Opcode;
 use throng_testkit::{Client, Got, TempFolder, poll};
 
-use crate::support::{Served, throng};
+use crate::support::{RequestHead, Served, throng};
 
 const PAGE: &str = include_str!("../../../../../docs/sites.md");
 
@@ -46,22 +46,8 @@ fn serve(address: &str, mut stream: TcpStream) -> Option<()> {
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     loop {
-        let mut head = Vec::new();
-        loop {
-            let mut line = String::new();
-            if reader.read_line(&mut line).ok()? == 0 {
-                return None;
-            }
-            match line.trim_end() {
-                "" => break,
-                line => head.push(line.to_owned()),
-            }
-        }
-        let field = |wanted: &str| {
-            let lines = head.iter().filter_map(|line| line.split_once(": "));
-            lines.filter(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, it)| it).next()
-        };
-        if let Some(key) = field("sec-websocket-key") {
+        let head = RequestHead::read(&mut reader)?;
+        if let Some(key) = head.field("sec-websocket-key") {
             let key = throng_proto::ws::handshake::accept_key(key);
             let key = str::from_utf8(&key).unwrap();
             let frame = [&[0x81, address.len() as u8][..], address.as_bytes()].concat();
@@ -74,7 +60,7 @@ fn serve(address: &str, mut stream: TcpStream) -> Option<()> {
             stream.write_all(&frame).ok()?;
             return std::io::copy(&mut reader, &mut std::io::sink()).ok().map(drop);
         }
-        let path = head[0].split(' ').nth(1)?;
+        let path = head.request().split(' ').nth(1)?;
         let body = format!("{address} {path}");
         let length = body.len();
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").ok()?;

@@ -99,7 +99,7 @@ fn only_holders_of_a_key_may_use_it() {
     }
     let (head, _) = send(served.address, &format!("publish?api_key={KEY}"), body, "");
     assert!(head.starts_with("HTTP/1.1 401 "), "{head}");
-    // Without keys there is none.
+    // A server without keys has no API for clients.
     let served = Served::start(&[]);
     let (head, _) = send(served.address, "publish", body, &format!("X-API-Key: {KEY}\r\n"));
     assert!(head.starts_with("HTTP/1.1 404 "), "{head}");
