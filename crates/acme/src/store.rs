@@ -8,6 +8,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use instant_acme::AccountCredentials;
@@ -72,6 +73,7 @@ impl Store {
     /// Opens the folder, then removes all that it has created: the check may run as another user,
     /// and the server could not write to files that root creates here.
     pub(crate) fn check(settings: &AcmeSettings) -> Result<(), ConfigError> {
+        let _alone = alone();
         let folder = settings.folder();
         let is_missing = |path: &Path| matches!(files::exists(path), Ok(false));
         let made: Vec<&Path> = folder.ancestors().take_while(|path| is_missing(path)).collect();
@@ -80,7 +82,7 @@ impl Store {
         if let Ok(store) = &opened
             && !has_lock
             // If this fails, another process has started to use the lock.
-            && let Ok(Some(_held)) = store.try_lock()
+            && let Ok(Some(_held)) = store.lock_now()
         {
             let _ = fs::remove_file(&store.lock);
         }
@@ -93,6 +95,11 @@ impl Store {
     /// Locks the folder, unless another process has locked it: of two processes that share the
     /// folder, one orders the certificate. Dropping the file releases the lock.
     pub(crate) fn try_lock(&self) -> Result<Option<File>, ConfigError> {
+        let _alone = alone();
+        self.lock_now()
+    }
+
+    fn lock_now(&self) -> Result<Option<File>, ConfigError> {
         // The folder does not exist yet if the disk was full at the start.
         let folder = self.lock.parent().map_or(Ok(()), make_folder);
         let locked = folder.and_then(|()| self.open_lock()).and_then(lock);
@@ -229,6 +236,14 @@ fn private() -> OpenOptions {
     options
 }
 
+/// Keeps checks of this process apart from the moment at which it takes the lock: a reload checks
+/// its settings while the client of the authority works. Otherwise the client would find the lock
+/// taken by the check, or its folder removed.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Locks a file, unless another process has locked it.
 fn lock(file: File) -> io::Result<Option<File>> {
     match file.try_lock() {
@@ -280,6 +295,9 @@ fn write_new(new: &Path, content: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use throng_testkit::TempFolder;
 
     use super::*;
@@ -397,5 +415,30 @@ mod tests {
         fs::write(&store.account, "{}").unwrap();
         let error = store.account().err().unwrap().to_string();
         assert!(error.contains("account.json") && error.contains("remove the file"), "{error}");
+    }
+
+    #[test]
+    fn a_check_of_a_reload_takes_neither_the_lock_nor_the_folder() {
+        let (store, dir) = store("reload");
+        let settings = AcmeSettings::new(dir.join("deep"));
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Relaxed) {
+                    // The test removes the folder, so that a check may fail.
+                    let _ = Store::check(&settings);
+                    std::thread::yield_now();
+                }
+            });
+            let found = (0..20).find_map(|_| {
+                let locked = store.try_lock();
+                let is_locked = matches!(locked, Ok(Some(_)));
+                let _ = fs::remove_file(&store.lock);
+                let _ = fs::remove_dir(store.lock.parent().unwrap());
+                (!is_locked).then_some(locked)
+            });
+            ended.store(true, Relaxed);
+            assert!(found.is_none(), "{found:?}");
+        });
     }
 }
