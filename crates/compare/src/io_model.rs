@@ -23,7 +23,7 @@ impl IoModel {
     } else if cfg!(unix) {
         &[Self::Threads, Self::Portable]
     } else if cfg!(windows) {
-        &[Self::Iocp, Self::Portable]
+        &[Self::Threads, Self::Iocp, Self::Portable]
     } else {
         &[Self::Portable]
     };

@@ -43,9 +43,9 @@ impl Needs {
     };
 
     /// A server with a thread for each connection, which has a descriptor beside its socket's: the
-    /// wake-up of its thread, and elsewhere than on Linux both ends of a pipe.
+    /// wake-up of its thread, or the completion port; on other systems both ends of a pipe.
     pub const THREADED_SERVER: Self =
-        Self { each: if cfg!(target_os = "linux") { 2 } else { 3 }, ..Self::SERVER };
+        Self { each: if cfg!(any(target_os = "linux", windows)) { 2 } else { 3 }, ..Self::SERVER };
 
     /// A load generator. Besides there are standard streams, polls and wake-ups, and files of
     /// /proc during measurements.

@@ -5,7 +5,7 @@ use std::path::Path;
 /// Returns the lowest number in `file` of the process's cgroup (version 2) and of the cgroups above
 /// it, or in the file of a controller of version 1. `None`: there is no limit.
 pub(crate) fn lowest(file: &str, version_1: Option<(&str, &str)>) -> Option<u64> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let groups = crate::kernel_text::read("/proc/self/cgroup")?;
     let limits = groups.lines().filter_map(|line| {
         // "0::/path" in version 2, "4:memory:/path" in version 1.
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;

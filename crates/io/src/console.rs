@@ -103,8 +103,10 @@ extern "system" fn receive(kind: u32) -> BOOL {
         return 0;
     }
     // When this returns after such an event, the system ends the process. Until then it can drain.
-    while event == ConsoleEvent::End {
-        std::thread::park();
+    if event == ConsoleEvent::End {
+        loop {
+            std::thread::park();
+        }
     }
     1
 }

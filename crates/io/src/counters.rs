@@ -11,6 +11,8 @@ use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
+use crate::kernel_text::MAY_BE;
+
 /// The largest part of a file that is read.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -72,6 +74,9 @@ impl MachineCounters {
 
 /// Reads a file of `/proc`; empty if there is none.
 fn text(name: &str) -> String {
+    if !MAY_BE {
+        return String::new();
+    }
     let mut bytes = Vec::new();
     let file = File::open(format!("/proc/{name}"));
     let read = file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
@@ -123,6 +128,9 @@ pub struct ThreadTimes {
 /// system has no such numbers, or if there are more than 512 threads: each costs two files.
 #[must_use]
 pub fn thread_times() -> Vec<ThreadTimes> {
+    if !MAY_BE {
+        return Vec::new();
+    }
     let listed = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let threads: Vec<String> = listed
         .take(MAX_THREADS + 1)

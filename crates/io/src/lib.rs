@@ -33,6 +33,7 @@ pub mod id;
 pub mod inherited;
 #[cfg(windows)]
 pub mod iocp;
+mod kernel_text;
 pub mod limits;
 pub mod listen;
 pub mod listener;
@@ -40,6 +41,8 @@ pub mod memory;
 pub mod options;
 mod passing;
 mod peer;
+#[cfg(windows)]
+pub mod port_owners;
 pub mod portable;
 #[cfg(windows)]
 pub mod processes;
@@ -47,7 +50,6 @@ pub mod readiness;
 pub mod signals;
 pub mod table_plan;
 pub mod tables;
-#[cfg(unix)]
 pub mod threads;
 pub mod time;
 pub mod tls_info;
@@ -70,7 +72,6 @@ pub use options::Options;
 pub use passing::may_pass;
 pub use peer::{NotAnAddress, PeerAddress, UnixPath};
 pub use readiness::ReadinessDriver;
-#[cfg(unix)]
 pub use threads::Threads;
 pub use time::Instant;
 pub use tls_info::{PassedThrough, SessionFailure, TlsFailure, TlsInfo, alert_name};

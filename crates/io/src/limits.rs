@@ -76,8 +76,12 @@ pub fn raise_remedy(wanted: usize) -> String {
 /// Adds the remedy to the error of a thread that could not be started.
 #[must_use]
 pub fn thread_not_started(error: &io::Error) -> io::Error {
-    let remedy =
-        "raise the limit on threads: ulimit -u, TasksMax= of systemd, pids.max of a cgroup";
+    let remedy = match cfg!(windows) {
+        true => "free memory, or use io = auto if it is threads",
+        false => {
+            "raise the limit on threads: ulimit -u, TasksMax= of systemd, pids.max of a cgroup"
+        }
+    };
     io::Error::new(error.kind(), format!("a thread could not be started: {error}; {remedy}"))
 }
 
@@ -112,9 +116,21 @@ pub fn descriptors_in_use() -> usize {
 
 /// Returns the number of open descriptors of each [table](crate::tables) of the process: of
 /// its own table first, then of each thread's that has one. The limit on open descriptors applies
-/// to each. Costs as [`descriptors_in_use`] does.
+/// to each. On Windows the process has one table, of its handles. Costs as [`descriptors_in_use`]
+/// does.
 #[must_use]
 pub fn descriptors_by_table() -> Vec<usize> {
+    #[cfg(windows)]
+    {
+        let own = crate::processes::WatchedProcess::open(std::process::id());
+        vec![own.and_then(|own| own.handles()).unwrap_or(0)]
+    }
+    #[cfg(not(windows))]
+    descriptors_of_unix()
+}
+
+#[cfg(not(windows))]
+fn descriptors_of_unix() -> Vec<usize> {
     if !cfg!(target_os = "linux") {
         return vec![listed("/dev/fd")];
     }
@@ -124,6 +140,7 @@ pub fn descriptors_by_table() -> Vec<usize> {
 }
 
 /// Returns the number of descriptors in a table of Linux.
+#[cfg(not(windows))]
 fn in_table(list: &str) -> usize {
     match std::fs::metadata(list).map(|list| list.len()) {
         Ok(open) if open > 0 => usize::try_from(open).unwrap_or(usize::MAX),
@@ -132,6 +149,7 @@ fn in_table(list: &str) -> usize {
 }
 
 /// Counts the entries of a directory; one of them belongs to the directory itself.
+#[cfg(not(windows))]
 fn listed(list: &str) -> usize {
     std::fs::read_dir(list).map_or(0, |entries| entries.count().saturating_sub(1))
 }
@@ -140,7 +158,7 @@ fn listed(list: &str) -> usize {
 /// (`fs.file-max`); `None` where the system has no such limit.
 #[must_use]
 pub fn open_file_limit() -> Option<u64> {
-    std::fs::read_to_string("/proc/sys/fs/file-max").ok()?.trim().parse().ok()
+    crate::kernel_text::read("/proc/sys/fs/file-max")?.trim().parse().ok()
 }
 
 /// Makes the kernel grow the process's descriptor table to `count` descriptors now.

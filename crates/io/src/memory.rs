@@ -1,10 +1,17 @@
 //! Memory that the process may use, and free memory that the allocator keeps.
 
+#[cfg(windows)]
+mod windows;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(windows)]
+use self::windows::{of_job as of_process, of_machine};
 
 /// Returns the bytes of memory that the process may use: the minimum of the machine's memory, the
 /// limits of its cgroups (`memory.max`, or `memory.limit_in_bytes` of version 1) and its own limits
-/// (`RLIMIT_AS`, `RLIMIT_DATA`). `None` where the system has none of them.
+/// (`RLIMIT_AS`, `RLIMIT_DATA`); on Windows of the machine's memory and the limits of its job.
+/// `None` where the system has none of them.
 #[must_use]
 pub fn available() -> Option<u64> {
     let limits = [
@@ -31,6 +38,7 @@ pub fn hide() -> std::io::Result<()> {
 const CGROUP_FILE: &str = "memory.max";
 const CGROUP_1_FILE: &str = "memory.limit_in_bytes";
 
+#[cfg(not(windows))]
 fn of_machine() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -42,11 +50,6 @@ fn of_process() -> Option<u64> {
     use crate::limits::{Limited, limits_of};
     let limits = [limits_of(Limited::AddressSpace).0, limits_of(Limited::Data).0];
     limits.into_iter().min().filter(|&limit| limit != u64::MAX)
-}
-
-#[cfg(not(unix))]
-fn of_process() -> Option<u64> {
-    None
 }
 
 /// Blocks of this many bytes or more are memory of their own, which is returned to the system when
@@ -280,7 +283,7 @@ mod tests {
         assert!(after + 80 <= before, "{before} KB, then {after} KB");
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(any(target_os = "linux", windows))]
     #[test]
     fn the_machine_has_memory() {
         assert!(available().is_some_and(|bytes| bytes > 1 << 20));

@@ -17,6 +17,9 @@ use windows_sys::Win32::System::Threading::{
 };
 use windows_sys::core::BOOL;
 
+/// Seconds from the start of 1601, where Windows begins to count, to the start of 1970.
+const SECONDS_TO_1970: f64 = 11_644_473_600.0;
+
 /// A process that can be asked. It stays this process when it has ended.
 #[derive(Debug)]
 pub struct WatchedProcess {
@@ -64,6 +67,14 @@ impl WatchedProcess {
         times(GetProcessTimes, &self.handle)
     }
 
+    /// Returns when it started, in seconds since 1970.
+    #[must_use]
+    pub fn started(&self) -> Option<f64> {
+        let [begun, ..] = all_times(GetProcessTimes, &self.handle)?;
+        // Windows counts units of 100 ns from 1601 on.
+        Some(begun as f64 / 1e9 - SECONDS_TO_1970)
+    }
+
     /// Returns the CPU time of each living thread, in nanoseconds, with its id.
     #[must_use]
     pub fn threads(&self) -> Vec<(u32, u64)> {
@@ -88,7 +99,8 @@ impl WatchedProcess {
         };
         (read != 0).then_some(ProcessMemory {
             working_set: counters.WorkingSetSize as u64,
-            private: counters.PrivateUsage as u64,
+            // Documented as the same; Wine has only the second.
+            private: counters.PrivateUsage.max(counters.PagefileUsage) as u64,
         })
     }
 
@@ -136,6 +148,12 @@ fn own(handle: HANDLE) -> Option<OwnedHandle> {
 
 /// Returns the time in the kernel and outside, in nanoseconds.
 fn times(read: ReadTimes, of: &OwnedHandle) -> Option<u64> {
+    let [_, _, kernel, user] = all_times(read, of)?;
+    Some(kernel + user)
+}
+
+/// Returns the four times in nanoseconds.
+fn all_times(read: ReadTimes, of: &OwnedHandle) -> Option<[u64; 4]> {
     let none = FILETIME { dwLowDateTime: 0, dwHighDateTime: 0 };
     let (mut begun, mut ended, mut kernel, mut user) = (none, none, none, none);
     // SAFETY: all four may be written.
@@ -145,7 +163,7 @@ fn times(read: ReadTimes, of: &OwnedHandle) -> Option<u64> {
     let nanos = |time: FILETIME| {
         (u64::from(time.dwHighDateTime) << 32 | u64::from(time.dwLowDateTime)) * 100
     };
-    (is_read != 0).then(|| nanos(kernel) + nanos(user))
+    (is_read != 0).then(|| [begun, ended, kernel, user].map(nanos))
 }
 
 #[cfg(test)]
@@ -156,14 +174,23 @@ mod tests {
     fn a_process_shows_its_memory_threads_and_handles() {
         let own = WatchedProcess::open(std::process::id()).unwrap();
         let memory = own.memory().unwrap();
-        assert!(memory.working_set > 100_000, "{memory:?}");
-        assert!(own.handles().unwrap() > 0 && own.cpu_time().is_some());
+        assert!(memory.working_set > 100_000 && memory.private > 0, "{memory:?}");
+        // Wine counts no handles.
+        assert!(own.handles().is_some() && own.cpu_time().is_some());
         let threads = own.threads().len();
         let (say, hear) = std::sync::mpsc::channel::<()>();
         let another = std::thread::spawn(move || hear.recv());
         assert!(own.threads().len() > threads || threads > 1, "{threads}");
         drop(say);
         another.join().unwrap().unwrap_err();
+    }
+
+    #[test]
+    fn a_process_has_started_in_the_past() {
+        let own = WatchedProcess::open(std::process::id()).unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let age = now.as_secs_f64() - own.started().unwrap();
+        assert!((-1.0..86_400.0).contains(&age), "{age} s");
     }
 
     #[test]

@@ -19,16 +19,18 @@ pub enum CpuAffinity {
     /// CPUs. The default.
     #[default]
     None,
-    /// Pins each shard to its own CPU, among the CPUs that the process may use. Linux only; more
-    /// shards than such CPUs are an error. Two servers on one machine choose the same CPUs, unless
-    /// each is started with its own set (`taskset`, a container's cpuset).
+    /// Pins each shard to its own CPU, among the CPUs that the process may use; more shards than
+    /// such CPUs are an error. Linux, and Windows within one of its groups of up to 64 CPUs. Two
+    /// servers on one machine choose the same CPUs, unless each is started with its own set
+    /// (`taskset`, a container's cpuset, `start /affinity`).
     ///
     /// Uses as few NUMA nodes as possible, and on each node all cores before any core's second
     /// thread: shards send messages that other shards publish, so they should be near each other. A
     /// shard's large tables and its receive buffer are first touched by its own thread, so that
     /// Linux places them on its node, unless the process has another memory policy.
     ///
-    /// Worker threads are not pinned. A thread that a handler starts inherits the CPU of its shard.
+    /// Worker threads are not pinned. On Linux a thread that a handler starts inherits the CPU of
+    /// its shard.
     ///
     /// If the kernel refuses a CPU, its shard runs unpinned, and
     /// [`Running::placement`](crate::server::Running::placement) reports it.
@@ -151,8 +153,17 @@ impl CpuAffinity {
                 ),
             )
         })?;
+        #[cfg(not(windows))]
         let nodes = nodes(Path::new("/sys/devices/system/node"));
+        #[cfg(not(windows))]
         let core_of = |cpu| core_of(Path::new("/sys/devices/system/cpu"), cpu);
+        #[cfg(windows)]
+        let throng_io::affinity::Topology { nodes, cores } = throng_io::affinity::topology();
+        #[cfg(windows)]
+        let core_of = |cpu| {
+            let core = cores.iter().find(|core| core.contains(&cpu));
+            core.and_then(|core| core.first().copied()).unwrap_or(cpu)
+        };
         let apart = if shared { shards.min(cpus.len()) } else { shards };
         place(&nodes, core_of, &cpus, apart)
             .map(|placement| Some(placement.repeated(shards)))
@@ -161,6 +172,7 @@ impl CpuAffinity {
 }
 
 /// Returns the NUMA nodes and their CPUs, in order; none if the system does not report them.
+#[cfg_attr(windows, allow(dead_code, reason = "Windows has a call"))]
 fn nodes(directory: &Path) -> Vec<(usize, Vec<usize>)> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     let node = |entry: std::fs::DirEntry| {
@@ -175,6 +187,7 @@ fn nodes(directory: &Path) -> Vec<(usize, Vec<usize>)> {
 
 /// Parses a list of CPUs in the kernel's format, such as `0-3,8`; a node without CPUs has an empty
 /// list.
+#[cfg_attr(windows, allow(dead_code, reason = "Windows has a call"))]
 fn cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|part| !part.is_empty()) {
@@ -186,6 +199,7 @@ fn cpu_list(text: &str) -> Option<Vec<usize>> {
 
 /// Returns the lowest of the CPUs that are threads of the same core; `cpu` itself if the system
 /// does not report them.
+#[cfg_attr(windows, allow(dead_code, reason = "Windows has a call"))]
 fn core_of(directory: &Path, cpu: usize) -> usize {
     let list = directory.join(format!("cpu{cpu}/topology/thread_siblings_list"));
     let siblings = std::fs::read_to_string(list).ok().and_then(|list| cpu_list(&list));
@@ -300,13 +314,13 @@ mod tests {
     fn a_placement_does_not_claim_what_the_kernel_refused() {
         let mut placement = place(&two_nodes(), |cpu| cpu, &[3, 4], 2).unwrap();
         assert_eq!(placement.refusals(), []);
-        placement.record_refusal(1, &io::Error::from_raw_os_error(22));
+        placement.record_refusal(1, &io::Error::other("Invalid argument"));
         let text = placement.to_string();
         assert!(
             text.starts_with("not every event loop has a CPU of its own: shard 0 CPU 3"),
             "{text}"
         );
-        assert!(text.contains("shard 1 any, since CPU 4 was refused (Invalid argument"), "{text}");
+        assert!(text.contains("shard 1 any, since CPU 4 was refused (Invalid argument)"), "{text}");
     }
 
     #[test]

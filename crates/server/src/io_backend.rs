@@ -20,7 +20,7 @@ pub enum IoBackend {
     Iocp,
     /// The mio crate: kqueue on the BSDs and macOS, epoll on Linux.
     Portable,
-    /// One thread per connection, and one thread that accepts. Unix only.
+    /// One thread per connection, and one thread that accepts.
     ///
     /// Handlers of different connections run in parallel and may block: a blocked handler delays
     /// only its own connection. This is the simplest model to reason about, and suits up to a few

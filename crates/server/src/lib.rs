@@ -218,7 +218,6 @@ mod shutdown;
 mod stalls;
 #[cfg(feature = "metrics")]
 mod system;
-#[cfg(unix)]
 mod threads;
 mod ticks;
 mod topic;

@@ -4,22 +4,19 @@ use throng_http::openmetrics::{Type, Writer};
 
 use crate::system::System;
 
-/// Returns this process's resident memory in bytes; 0 on systems without Linux's `/proc`.
+#[cfg_attr(windows, path = "process/windows.rs")]
+mod figures;
+
+/// Returns this process's resident memory in bytes; 0 on systems other than Linux and Windows.
 #[must_use]
 pub fn resident_bytes() -> u64 {
-    status_bytes("VmRSS:")
-}
-
-/// Returns a line of `/proc/self/status` that is in kB.
-fn status_bytes(name: &str) -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-    line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap_or(0) * 1024
+    figures::resident_bytes()
 }
 
 /// Writes the metrics of a process under the names that Prometheus's own libraries use, then its
 /// descriptors by table and its CPU time by thread, and what the system counts for all programs of
-/// the machine. Without Linux's `/proc` it writes none.
+/// the machine. On Windows it writes only the first, and descriptors are handles; on other systems
+/// it writes none.
 pub fn write_metrics(writer: &mut Writer) {
     write_own_metrics(writer);
     System::read().write(writer);
@@ -33,53 +30,32 @@ pub fn system_json() -> String {
 }
 
 fn write_own_metrics(writer: &mut Writer) {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let Some(times) = Times::read(&stat) else { return };
+    let Some(Figures { cpu, started, virtual_bytes, open }) = figures::read() else { return };
     writer.set_prefix("process");
     let help = "User and system CPU time in seconds";
-    writer.metric("cpu_seconds", help, Type::Counter).sample(&[], times.cpu);
+    writer.metric("cpu_seconds", help, Type::Counter).sample(&[], cpu);
     let help = "Resident memory in bytes";
     writer.metric("resident_memory_bytes", help, Type::Gauge).sample(&[], resident_bytes());
     let help = "Virtual memory in bytes";
-    let bytes = status_bytes("VmSize:");
-    writer.metric("virtual_memory_bytes", help, Type::Gauge).sample(&[], bytes);
-    let open = descriptors_in_use() as u64;
+    writer.metric("virtual_memory_bytes", help, Type::Gauge).sample(&[], virtual_bytes);
     writer.metric("open_fds", "Open file descriptors", Type::Gauge).sample(&[], open);
     let most = (descriptor_limit() as u64).saturating_mul(throng_io::tables::count() as u64);
     writer.metric("max_fds", "Limit on open file descriptors", Type::Gauge).sample(&[], most);
-    if let Some(booted) = boot_time() {
+    if let Some(started) = started {
         let help = "Start time of the process in seconds since 1970";
-        let started = booted + times.started;
         writer.metric("start_time_seconds", help, Type::Gauge).sample(&[], started);
     }
 }
 
-/// Clock ticks per second in `/proc` (USER_HZ): 100 on each architecture of Linux except Alpha.
-const TICKS: f64 = 100.0;
-
-/// Times in seconds.
-#[derive(Debug, PartialEq)]
-struct Times {
+/// Figures of this process.
+struct Figures {
+    /// CPU time in seconds.
     cpu: f64,
-    /// Seconds from the start of the system to the start of the process.
-    started: f64,
-}
-
-impl Times {
-    /// Reads `/proc/self/stat` (proc_pid_stat(5)).
-    fn read(stat: &str) -> Option<Self> {
-        // The name of the program, the second field, may have spaces and parentheses.
-        let (_, fields) = stat.rsplit_once(") ")?;
-        let fields: Vec<&str> = fields.split(' ').collect();
-        let ticks = |field: usize| fields.get(field - 3)?.parse::<f64>().ok();
-        Some(Self { cpu: (ticks(14)? + ticks(15)?) / TICKS, started: ticks(22)? / TICKS })
-    }
-}
-
-/// Returns when the system started, in seconds since 1970.
-fn boot_time() -> Option<f64> {
-    let stat = std::fs::read_to_string("/proc/stat").ok()?;
-    stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
+    /// When it started, in seconds since 1970.
+    started: Option<f64>,
+    virtual_bytes: u64,
+    /// Descriptors, or handles of Windows.
+    open: u64,
 }
 
 /// Returns the number of open descriptors; 0 where the system does not list them.
@@ -99,14 +75,7 @@ pub fn descriptor_limit() -> usize {
 mod tests {
     use super::*;
 
-    #[test]
-    fn times_are_read_after_a_name_with_spaces_and_parentheses() {
-        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194304 90 0 0 0 250 150 0 0 20 0 3 0 12345 99 1";
-        assert_eq!(Times::read(stat), Some(Times { cpu: 4.0, started: 123.45 }));
-        assert_eq!(Times::read("7 (a) S 1"), None);
-    }
-
-    #[cfg(target_os = "linux")]
+    #[cfg(any(target_os = "linux", windows))]
     #[test]
     fn this_process_has_metrics_and_has_started() {
         let mut writer = Writer::new("throng");

@@ -19,6 +19,9 @@ const MIN_STACK: usize = 64 * 1024;
 /// some to spare.
 const REFUSING: usize = 64;
 
+/// The limit where the system reports none.
+const UNLIMITED: ThreadLimit = ThreadLimit { threads: usize::MAX, limit: "", each: 1 };
+
 /// Returns an error if a stack of `bytes` is too small.
 pub(crate) fn check_stack(bytes: usize) -> Result<()> {
     if bytes < MIN_STACK {
@@ -36,11 +39,8 @@ pub(crate) fn check_stack(bytes: usize) -> Result<()> {
 /// Returns the number of connections that can have a thread each, where the descriptors suffice for
 /// `described`; `asked` is 0 for the maximum.
 pub(crate) fn possible(asked: usize, described: usize) -> Result<usize> {
-    let threads = match thread_limit() {
-        Some(limit) => choose(asked, limit)?,
-        None => ThreadLimit::NUMBERS,
-    };
-    Ok(threads.min(described))
+    let limit = thread_limit().unwrap_or(UNLIMITED);
+    Ok(choose(asked, limit)?.min(described))
 }
 
 fn choose(asked: usize, lowest: ThreadLimit) -> Result<usize> {
@@ -105,6 +105,7 @@ mod tests {
         assert_eq!(choose(0, 32_768), Ok(32_704));
         assert_eq!(choose(0, 1 << 20), Ok(65_535));
         assert_eq!(choose(1000, 1064), Ok(1000));
+        assert_eq!(super::choose(0, UNLIMITED).unwrap(), 65_535);
         let few = choose(1001, 1064).unwrap_err();
         assert!(few.contains("1064 threads, too few for 1001 connections"), "{few}");
         assert!(few.contains("raise kernel.pid_max to 1065"), "{few}");

@@ -55,7 +55,8 @@ fn bombs() {
             .ws("/shared", echo(Compression::Shared))
             .ws("/w10", echo(Compression::Window { bits: 10 })),
     )
-    .limits(Limits::default().max_message_size(MIB));
+    // Windows has no memory on demand for the tables of more connections.
+    .limits(Limits::default().max_message_size(MIB).max_connections(1000));
     let (address, running) = start(server.shards(1));
     // Blocks without a reference to what is before them may be repeated.
     let terms =

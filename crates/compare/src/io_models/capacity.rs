@@ -10,7 +10,6 @@ use crate::io_model::IoModel;
 const RESERVE: usize = 88;
 const EACH_LOOP: usize = 4;
 /// Threads that the server reserves.
-#[cfg(unix)]
 const THREAD_RESERVE: usize = 64;
 
 /// Why `connections` cannot be, with the figure that would be needed and the one there is.
@@ -28,17 +27,12 @@ pub(crate) fn max_connections(model: IoModel, shards: usize) -> Option<usize> {
 }
 
 /// Returns how many connections the thread limit allows, with one thread for each.
-#[cfg(unix)]
 pub(crate) fn thread_room() -> Option<usize> {
     Some(throng_io::threads::thread_limit()?.threads.saturating_sub(THREAD_RESERVE))
 }
 
-#[cfg(not(unix))]
-pub(crate) fn thread_room() -> Option<usize> {
-    None
-}
-
-/// Returns the descriptors of a connection: its socket, and the wake-up descriptor of its thread.
+/// Returns the descriptors of a connection: its socket, and the wake-up descriptor or completion
+/// port of its thread.
 fn each(model: IoModel) -> usize {
     if model == IoModel::Threads { 2 } else { 1 }
 }
@@ -61,7 +55,6 @@ fn descriptor_shortage(
     Some(format!("needs {needed} descriptors, this machine gives {given}"))
 }
 
-#[cfg(unix)]
 fn thread_shortage(model: IoModel, connections: usize) -> Option<String> {
     let ceiling = throng_io::threads::thread_limit().filter(|_| model == IoModel::Threads)?;
     let needed = connections + THREAD_RESERVE;
@@ -69,11 +62,6 @@ fn thread_shortage(model: IoModel, connections: usize) -> Option<String> {
         let (needed, given) = (grouped(needed as u64), grouped(ceiling.threads as u64));
         format!("needs {needed} threads, this machine gives {given} ({})", ceiling.limit)
     })
-}
-
-#[cfg(not(unix))]
-fn thread_shortage(_: IoModel, _: usize) -> Option<String> {
-    None
 }
 
 #[cfg(test)]
@@ -97,7 +85,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(unix)]
     fn no_machine_has_a_thread_for_each_of_a_trillion() {
         assert!(
             thread_shortage(IoModel::Threads, 1 << 40).unwrap().contains("threads, this machine")

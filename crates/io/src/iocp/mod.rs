@@ -36,7 +36,7 @@ use self::connection::Connection;
 pub use self::connection::IocpSocket;
 use self::listener::Accept;
 pub use self::listener::IocpListener;
-use self::operation::{Operation, Reference};
+use self::operation::{Operation, Reference, has_orphans};
 use self::port::Port;
 use crate::listener::Listener;
 use crate::options::Options;
@@ -53,6 +53,10 @@ const MAX_PACKETS: usize = 256;
 /// operation in flight that would report one (C8).
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// Maximum milliseconds that a drop waits for the next packet of an operation whose owner is gone.
+/// A thread for each connection would leak its operation otherwise.
+const LAST_PACKETS: u32 = 100;
+
 /// The poller of [`Iocp`](crate::Iocp).
 pub struct IocpPoller {
     port: Arc<Port>,
@@ -65,6 +69,8 @@ pub struct IocpPoller {
     /// Connections whose receive has ended; most have started another one since.
     unread: Vec<Reference>,
     look_at: Instant,
+    /// Memory for a look, which allocates nothing.
+    polled: Vec<WSAPOLLFD>,
 }
 
 // SAFETY: the memory that `unread` refers to is used by the thread of its owner and by the thread
@@ -127,27 +133,29 @@ impl IocpPoller {
     #[cold]
     fn look_at_unread(&mut self) {
         self.look_at = Instant::now() + LOOK_EVERY;
-        let mut polled = Vec::new();
-        let mut waiting = Vec::new();
-        for reference in std::mem::take(&mut self.unread) {
-            match reference.get::<Connection>().filter(|it| is_unread(it.header())) {
-                Some(connection) => {
-                    polled.push(connection.socket());
-                    waiting.push(reference);
-                }
+        let Self { unread, polled, ready, .. } = self;
+        polled.clear();
+        unread.retain(|reference| {
+            let connection = reference.get::<Connection>().filter(|it| is_unread(it.header()));
+            match connection {
+                Some(connection) => polled.push(entry(connection.socket())),
                 None => reference.unlist(),
             }
-        }
-        for (reference, has_failed) in waiting.into_iter().zip(have_failed(&polled)) {
-            let Some(connection) = reference.get::<Connection>() else { continue };
-            if !has_failed {
-                self.unread.push(reference);
-                continue;
+            connection.is_some()
+        });
+        poll(polled);
+        let mut polled = polled.iter();
+        unread.retain(|reference| {
+            let (connection, entry) = (reference.get::<Connection>(), polled.next());
+            let Some((connection, entry)) = connection.zip(entry) else { return true };
+            if has_failed(entry) {
+                connection.fail();
+                ready.push(Ready { token: connection.token(), bits: READ | ERROR });
+                reference.unlist();
+                return false;
             }
-            connection.fail();
-            self.ready.push(Ready { token: connection.token(), bits: READ | ERROR });
-            reference.unlist();
-        }
+            true
+        });
     }
 
     fn report(&self, token: u64, bits: u8) {
@@ -176,6 +184,7 @@ impl Poller for IocpPoller {
             early: RefCell::new(Vec::new()),
             unread: Vec::new(),
             look_at: Instant::now(),
+            polled: Vec::new(),
         };
         Ok((poller, signal))
     }
@@ -310,8 +319,9 @@ impl Poller for IocpPoller {
         // A look at the next byte reports it if there is no input before it, a poll perhaps also if
         // there is.
         let next = SockRef::from(socket).peek(&mut [MaybeUninit::uninit()]);
-        let socket = socket.as_socket().as_raw_socket();
-        matches!(next, Ok(0)) || poll(&[socket])[0].revents & POLLHUP != 0
+        let mut polled = [entry(socket.as_socket().as_raw_socket())];
+        poll(&mut polled);
+        matches!(next, Ok(0)) || polled[0].revents & POLLHUP != 0
     }
 
     fn take_error(socket: &IocpSocket) -> bool {
@@ -323,9 +333,10 @@ impl Drop for IocpPoller {
     fn drop(&mut self) {
         loop {
             std::mem::take(&mut self.unread).into_iter().for_each(Reference::unlist);
-            // Operations of connections that were closed have ended. What comes later keeps its
+            // Operations of connections that were closed end soon. What comes later keeps its
             // memory: it is the kernel's.
-            let taken = self.port.wait(&mut self.packets, 0);
+            let millis = if has_orphans() { LAST_PACKETS } else { 0 };
+            let taken = self.port.wait(&mut self.packets, millis);
             if taken.is_err() || self.packets.is_empty() {
                 return;
             }
@@ -344,25 +355,23 @@ fn millis(timeout: Duration) -> u32 {
     u32::try_from(timeout.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX - 1).min(u32::MAX - 1)
 }
 
-/// Returns for each socket whether its connection was reset.
-fn have_failed(sockets: &[RawSocket]) -> Vec<bool> {
-    let has_failed = |(entry, socket): (&WSAPOLLFD, &RawSocket)| {
-        entry.revents & POLLERR != 0 || entry.revents & POLLHUP != 0 && is_reset(*socket)
-    };
-    poll(sockets).iter().zip(sockets).map(has_failed).collect()
+fn entry(socket: RawSocket) -> WSAPOLLFD {
+    WSAPOLLFD { fd: socket as SOCKET, events: POLLWRNORM, revents: 0 }
+}
+
+/// Returns whether the connection of a polled socket was reset.
+fn has_failed(polled: &WSAPOLLFD) -> bool {
+    let has = |bit| polled.revents & bit != 0;
+    has(POLLERR) || has(POLLHUP) && is_reset(polled.fd as RawSocket)
 }
 
 /// Polls sockets without waiting.
 #[allow(unsafe_code)]
-fn poll(sockets: &[RawSocket]) -> Vec<WSAPOLLFD> {
-    let entry =
-        |socket: &RawSocket| WSAPOLLFD { fd: *socket as SOCKET, events: POLLWRNORM, revents: 0 };
-    let mut polled: Vec<WSAPOLLFD> = sockets.iter().map(entry).collect();
+fn poll(polled: &mut [WSAPOLLFD]) {
     if !polled.is_empty() {
         // SAFETY: the system reads and writes `len` entries of `polled`, which outlive the call.
         unsafe { WSAPoll(polled.as_mut_ptr(), polled.len() as u32, 0) };
     }
-    polled
 }
 
 /// Looks at the next byte, since a hang-up may be the peer's end of stream.

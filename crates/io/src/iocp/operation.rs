@@ -163,6 +163,9 @@ impl<T: Operation> Drop for Owned<T> {
     fn drop(&mut self) {
         let header = self.header();
         header.set(ORPHANED, true);
+        if header.is_pending() {
+            ORPHANS.set(ORPHANS.get() + 1);
+        }
         if !header.has(PENDING | LISTED) {
             // SAFETY: nothing else refers to it.
             unsafe { free_any(self.0.cast()) };
@@ -186,6 +189,7 @@ impl Reference {
         let header = reference.header();
         header.set(PENDING, false);
         if header.is_orphaned() {
+            ORPHANS.set(ORPHANS.get().saturating_sub(1));
             reference.free_if_unused();
             return None;
         }
@@ -258,6 +262,16 @@ unsafe fn free<T>(operation: NonNull<Header>) {
     LIVE.set(LIVE.get() - 1);
     // SAFETY: the caller's promise.
     drop(unsafe { Box::from_raw(operation.cast::<T>().as_ptr()) });
+}
+
+std::thread_local! {
+    /// Operations in flight whose owner this thread has dropped.
+    static ORPHANS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Returns whether packets come that only free memory, if this thread has the poller.
+pub(super) fn has_orphans() -> bool {
+    ORPHANS.get() > 0
 }
 
 #[cfg(test)]

@@ -31,16 +31,32 @@ pub(super) struct Port {
 static OPEN: Mutex<Ports> = Mutex::new(Ports { last: 0, open: BTreeMap::new() });
 
 struct Ports {
-    /// The last number given. None is given twice: a socket may outlive its port.
+    /// The last number given.
     last: u32,
     open: BTreeMap<u32, Weak<Port>>,
+}
+
+impl Ports {
+    /// Returns the next number that no open port has. A socket may outlive its port, so a number is
+    /// given again only after all others.
+    fn next(&mut self) -> io::Result<u32> {
+        if self.open.len() >= MAX_PORT as usize {
+            return Err(io::ErrorKind::QuotaExceeded.into());
+        }
+        loop {
+            self.last = self.last % MAX_PORT + 1;
+            if !self.open.contains_key(&self.last) {
+                return Ok(self.last);
+            }
+        }
+    }
 }
 
 impl Port {
     /// Creates a port.
     ///
     /// # Errors
-    /// The system's error, or all numbers are used up.
+    /// The system's error, or all numbers are in use.
     #[allow(unsafe_code)]
     pub(super) fn new() -> io::Result<Arc<Self>> {
         // SAFETY: without a file, the call makes a port. It reads no memory.
@@ -51,11 +67,7 @@ impl Port {
         // SAFETY: the handle is open, and nothing else has it.
         let handle = unsafe { OwnedHandle::from_raw_handle(handle) };
         let mut ports = ports();
-        if ports.last == MAX_PORT {
-            return Err(io::ErrorKind::QuotaExceeded.into());
-        }
-        ports.last += 1;
-        let number = ports.last;
+        let number = ports.next()?;
         let port = Arc::new(Self { handle, number });
         ports.open.insert(number, Arc::downgrade(&port));
         Ok(port)
@@ -146,4 +158,21 @@ impl Drop for Port {
 
 fn ports() -> MutexGuard<'static, Ports> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_given_again_after_all_others() {
+        let mut ports = Ports { last: 0, open: BTreeMap::new() };
+        for number in [1, 2] {
+            assert_eq!(ports.next().unwrap(), number);
+        }
+        ports.open.insert(1, Weak::new());
+        ports.last = MAX_PORT - 1;
+        assert_eq!(ports.next().unwrap(), MAX_PORT);
+        assert_eq!(ports.next().unwrap(), 2, "a port is open that has 1");
+    }
 }

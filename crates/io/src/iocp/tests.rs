@@ -98,6 +98,20 @@ fn memory_is_free_after_the_packet_of_its_operation() {
     server.until("the accepts", |_| LIVE.get() == before);
 }
 
+/// A thread for each connection drops its driver as soon as the connection has ended.
+#[test]
+fn a_dropped_driver_has_freed_the_memory_of_closed_connections() {
+    let before = LIVE.get();
+    for round in 1..=20 {
+        let mut server = Server::new();
+        let peers = server.dial(1);
+        server.driver.close(server.open[0]);
+        server.until("the end", |server| server.closed == 1);
+        drop((server, peers));
+        assert!(LIVE.get() <= before + round * ACCEPTS, "the accepts are left at most");
+    }
+}
+
 #[test]
 fn connections_that_wait_for_the_engine_go_with_their_listener() {
     let before = LIVE.get();

@@ -1,15 +1,16 @@
 //! The number of threads that the system allows.
 
 use crate::capacity::{ThreadLimit, ThreadLimits};
+use crate::kernel_text;
 
 /// Returns the lowest limit that the system reports, if it reports any: Linux's `/proc` and the
-/// process's cgroup.
+/// process's cgroup. Windows reports none.
 ///
 /// Threads of other processes are counted as free, so starting a thread can fail below the limit;
 /// such a connection is then refused.
 #[must_use]
 pub fn thread_limit() -> Option<ThreadLimit> {
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();
+    let number = |path| kernel_text::read(path)?.trim().parse::<u64>().ok();
     let limits = ThreadLimits {
         threads_max: number("/proc/sys/kernel/threads-max"),
         pid_max: number("/proc/sys/kernel/pid_max"),
@@ -22,6 +23,7 @@ pub fn thread_limit() -> Option<ThreadLimit> {
 
 /// Returns RLIMIT_NPROC; root is exempt from it.
 fn user_process_limit() -> Option<u64> {
+    #[cfg(unix)]
     if rustix::process::geteuid().is_root() {
         return None;
     }
@@ -34,11 +36,10 @@ fn user_process_limit() -> Option<u64> {
     None
 }
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn a_thread_takes_no_more_maps_than_assumed() {
         const THREADS: usize = 200;

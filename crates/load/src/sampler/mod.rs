@@ -5,6 +5,7 @@
 //! needs no support for it. On other systems every sample is `None`, and the report shows the value
 //! as unknown.
 
+#[cfg(not(windows))]
 mod find;
 mod group;
 #[cfg_attr(windows, allow(dead_code, reason = "Windows has no /proc"))]
@@ -18,8 +19,11 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+#[cfg(not(windows))]
 pub use find::listening_pids;
 pub use group::{GroupMember, process_group};
+#[cfg(windows)]
+pub use throng_io::port_owners::port_owners as listening_pids;
 
 /// One or more processes that are watched together, because a server may have several processes on
 /// one port.

@@ -7,9 +7,7 @@ use throng_io::capacity::{Descriptors, Needs};
 
 use super::Server;
 use crate::error::{Error, Result};
-use crate::io_backend::FEWEST_CONNECTIONS;
-#[cfg(unix)]
-use crate::io_backend::IoBackend;
+use crate::io_backend::{FEWEST_CONNECTIONS, IoBackend};
 
 impl Server {
     /// Raises the limit on descriptors as far as it goes, and divides them. `shared_listeners` will
@@ -40,7 +38,6 @@ impl Server {
             Needs::SERVER.free(&descriptors, shards),
         );
         let asked = self.limits.max_connections.unwrap_or(0);
-        #[cfg(unix)]
         if self.shards.io == IoBackend::Threads {
             let each = throng_io::threads::DESCRIPTORS;
             let possible = crate::threads::possible(asked, free / each)?;
@@ -131,13 +128,14 @@ mod tests {
             nothing_set.starts_with("the descriptor limit of 95 allows 15 conn"),
             "{nothing_set}"
         );
-        assert!(nothing_set.contains("`ulimit -n 1080`"), "{nothing_set}");
+        let remedy = throng_io::limits::raise_remedy;
+        assert!(nothing_set.contains(&remedy(1080)), "{nothing_set}");
         assert!(!nothing_set.contains("max_connections"), "{nothing_set}");
         let too_many = choose(17, 16).unwrap_err();
         assert!(too_many.starts_with("max_connections is 17, but the descriptor"), "{too_many}");
-        assert!(too_many.contains("`ulimit -n 97`"), "{too_many}");
+        assert!(too_many.contains(&remedy(97)), "{too_many}");
         assert!(too_many.ends_with("or lower max_connections"), "{too_many}");
         let of_threads = choose_max_connections(17, 16, 32 + 80, 80, 2).unwrap_err().to_string();
-        assert!(of_threads.contains("`ulimit -n 114`"), "{of_threads}");
+        assert!(of_threads.contains(&remedy(114)), "{of_threads}");
     }
 }

@@ -74,7 +74,6 @@ impl Server {
             return Err(Error::Setting(mistake.clone()));
         }
         self.app.router()?;
-        #[cfg(unix)]
         crate::threads::check_stack(self.shards.thread_stack)?;
         self.tls.check()?;
         self.cluster.check()?;
@@ -607,7 +606,6 @@ impl Prepared {
 /// The configuration of the shards' drivers.
 struct Drivers {
     io: IoBackend,
-    #[cfg_attr(not(unix), allow(dead_code, reason = "for one thread per connection"))]
     thread_stack: usize,
     base: Options,
     security: Security,
@@ -656,16 +654,10 @@ impl Drivers {
                 let message = "io is epoll, which only Linux has; use auto or portable";
                 Err(Error::setting("io", message))
             }
-            #[cfg(unix)]
             IoBackend::Threads => {
                 let listeners = listeners.into_iter().flatten();
                 let stack = self.thread_stack;
                 crate::threads::build(listeners, base, &security, stack, options, service)
-            }
-            #[cfg(not(unix))]
-            IoBackend::Threads => {
-                let message = "io is threads, which only Unix has; use auto or portable";
-                Err(Error::setting("io", message))
             }
             #[cfg(windows)]
             IoBackend::Auto | IoBackend::Iocp => {

@@ -39,7 +39,6 @@ impl ShardThreads {
     }
 
     /// Builds a server with one thread per connection. It has one shard to start, the acceptor's.
-    #[cfg(unix)]
     pub(crate) fn build_threads<D, S>(
         acceptor: D,
         options: &BuildOptions,

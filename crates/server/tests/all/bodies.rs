@@ -265,7 +265,6 @@ fn bodies_on_their_way_have_a_limit_together() {
 }
 
 /// Each has its own shard, and a part of the memory would be useless.
-#[cfg(unix)]
 #[test]
 fn connections_with_threads_of_their_own_have_one_memory_for_bodies() {
     const CLIENTS: usize = 6;

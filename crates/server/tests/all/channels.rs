@@ -161,8 +161,9 @@ fn a_message_to_a_session_that_has_ended_is_counted_for_no_one() {
         assert_eq!((sent.receivers(), sent.unreached), (1, 0), "{io:?}");
         drop(client);
         eventually("it has ended", || {
+            // The system may report the end late: until then the session takes messages.
             let sent = total(&hub.send(handle, "after its end").unwrap());
-            assert_eq!((sent.delivered, sent.unreached), (0, 0), "{io:?}");
+            assert_eq!(sent.unreached, 0, "{io:?}");
             sent == Delivery::default()
         });
         stop(running);

@@ -47,6 +47,7 @@ mod mistakes;
 #[cfg(feature = "test")]
 mod order;
 mod panics;
+mod pinned;
 mod placed;
 mod presence;
 mod pressure;

@@ -149,12 +149,9 @@ fn panics_are_counted_and_a_full_pool_refuses() {
 fn without_an_event_loop_the_caller_learns_that_nothing_runs() {
     let call = |_: &mut Rooms, _: &mut Shard<'_>| unreachable!();
     assert!(Hub::new().run_at("room", call).is_err(), "no server");
-    #[cfg(unix)]
-    {
-        let echo = App::new().ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)));
-        let threads = Shards::new().io(IoBackend::Threads);
-        let (_, running) = start(Server::new(echo).shards(threads));
-        assert!(running.hub().run_at("room", call).is_err(), "a thread for each connection");
-        stop(running);
-    }
+    let echo = App::new().ws("/", Ws::new().on_message(|ws, (), message| ws.send(message)));
+    let threads = Shards::new().io(IoBackend::Threads);
+    let (_, running) = start(Server::new(echo).shards(threads));
+    assert!(running.hub().run_at("room", call).is_err(), "a thread for each connection");
+    stop(running);
 }

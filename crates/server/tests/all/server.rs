@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng::prelude::*;
-use throng::server::{Observe, Shards, SocketOptions};
+use throng::server::{IoBackend, Observe, Shards, SocketOptions};
 use throng_proto::ws::Opcode;
 
-use crate::support::{BACKENDS, Client, Got, dial, eventually, exchange, read_head};
+use crate::support::{BACKENDS, Client, Got, dial, eventually, exchange, read_head, served};
 
 pub(crate) const NO_WAIT: DrainPlan = {
     let mut plan = DrainPlan::DEFAULT;
@@ -153,6 +153,35 @@ fn it_listens_on_several_addresses() {
     }
     let mistake = echo().bind_also("nonsense").bind("127.0.0.1:0").unwrap_err();
     assert!(mistake.to_string().contains("address"), "{mistake}");
+}
+
+/// The shard of the listener keeps a third, as where only one shard can accept: every system but
+/// Linux.
+#[test]
+fn the_shard_that_accepts_for_all_hands_connections_to_those_with_fewer() {
+    const SHARDS: usize = 3;
+    for io in [IoBackend::Auto, IoBackend::Portable] {
+        let app = served::app().ws("/echo", Ws::new().on_message(|ws, (), m| ws.send(m)));
+        let shards = Shards::new().io(io).count(SHARDS);
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let bound = Server::new(app).shards(shards).listen_on([socket]).unwrap();
+        let (address, running) = (bound.local_addr(), bound.start().unwrap());
+        let mut clients = Vec::new();
+        for number in 1..=3 * SHARDS {
+            clients.push(Client::connect(address, "/echo"));
+            eventually("it is served", || running.stats().sessions == number as u64);
+        }
+        for client in &mut clients {
+            client.send_text("here");
+            assert_eq!(client.next(), Got::Text("here".into()));
+        }
+        let metrics = served::get(address, "/metrics");
+        for shard in 0..SHARDS {
+            let line = format!("throng_sessions{{shard=\"{shard}\"}} 3\n");
+            assert!(metrics.contains(&line), "{io:?}, shard {shard}: {metrics}");
+        }
+        served::stop(running);
+    }
 }
 
 #[test]

@@ -1,5 +1,4 @@
 //! One thread for each connection: the same server, and handlers that may block.
-#![cfg(unix)]
 
 use std::collections::HashSet;
 use std::io::Write;

@@ -17,19 +17,12 @@ use throng_proto::ws::Opcode;
 #[allow(unused_imports, reason = "each test file uses a part")]
 pub(crate) use throng_testkit::{Client, Got, TIMEOUT, dial, eventually, read_head};
 
-/// The system's own backend, the portable one, and a thread for each connection, which only Unix
-/// has.
-#[cfg(unix)]
+/// The system's own backend, the portable one, and a thread for each connection.
 pub(crate) const BACKENDS: [IoBackend; 3] =
     [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads];
-#[cfg(not(unix))]
-pub(crate) const BACKENDS: [IoBackend; 2] = [IoBackend::Auto, IoBackend::Portable];
 
 /// The backends that differ most.
-#[cfg(unix)]
 pub(crate) const EXTREMES: [IoBackend; 2] = [IoBackend::Auto, IoBackend::Threads];
-#[cfg(not(unix))]
-pub(crate) const EXTREMES: [IoBackend; 1] = [IoBackend::Auto];
 
 /// Counts its live instances.
 pub(crate) struct Alive(Arc<AtomicUsize>);

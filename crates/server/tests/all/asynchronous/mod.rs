@@ -26,11 +26,9 @@ fn runtime() -> Runtime {
 
 /// Both families of drivers; the first with two shards.
 fn families() -> Vec<fn(App) -> Server> {
-    vec![
-        |app| Server::new(app).shards(2),
-        #[cfg(unix)]
-        |app| Server::new(app).shards(Shards::new().io(IoBackend::Threads)),
-    ]
+    vec![|app| Server::new(app).shards(2), |app| {
+        Server::new(app).shards(Shards::new().io(IoBackend::Threads))
+    }]
 }
 
 fn serve(handler: impl IntoWs) -> (SocketAddr, Running) {

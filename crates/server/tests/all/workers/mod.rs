@@ -20,13 +20,9 @@ use throng_testkit::hold_up;
 use crate::support::served::{self, get, start, stop};
 use crate::support::{Client, Got, TIMEOUT, dial, eventually};
 
-/// Every family of servers this system has.
-fn families() -> Vec<IoBackend> {
-    let mut families = vec![IoBackend::Auto, IoBackend::Portable];
-    if cfg!(unix) {
-        families.push(IoBackend::Threads);
-    }
-    families
+/// Every family of servers.
+fn families() -> [IoBackend; 3] {
+    [IoBackend::Auto, IoBackend::Portable, IoBackend::Threads]
 }
 
 fn workers(pool_size: usize, queue_size: usize, overload: Overload) -> WorkerSettings {
