@@ -94,7 +94,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "portable",
-        about: "the workspace type-checks for Windows, macOS, FreeBSD and NetBSD",
+        about: "the workspace type-checks for other systems; throng links for macOS and FreeBSD",
         run: portable::run_all,
         prepare: None,
         night: true,
@@ -152,6 +152,13 @@ pub(crate) const LAYERS: &[Layer] = &[
         name: "autobahn-wine",
         about: "Autobahn's 517 cases against throng.exe under Wine, twice",
         run: autobahn::run_server_under_wine,
+        prepare: None,
+        night: true,
+    },
+    Layer {
+        name: "clients-wine",
+        about: "Node, Python, tungstenite, Go, curl and Chromium against throng.exe under Wine",
+        run: clients::run_under_wine,
         prepare: None,
         night: true,
     },

@@ -55,6 +55,18 @@ impl Site {
         })
     }
 
+    /// Returns this site with an external server to test.
+    pub(crate) fn with_server(&self, address: SocketAddr) -> Site {
+        Site {
+            root: self.root.clone(),
+            target: self.target.clone(),
+            cache: self.cache.clone(),
+            packages: self.packages.clone(),
+            server: Some(address),
+            ci: self.ci,
+        }
+    }
+
     /// Returns the workspace's package of this name.
     pub(crate) fn package(&self, name: &str) -> Option<&Value> {
         self.packages.iter().find(|package| package["name"] == name)

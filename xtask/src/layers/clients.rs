@@ -3,6 +3,7 @@
 use std::process::Command;
 use std::time::Duration;
 
+use super::wine::Wine;
 use crate::certificate::Certificate;
 use crate::command::{cargo, last_lines, run_shown, run_step};
 use crate::outcome::{Stop, Tally};
@@ -96,6 +97,31 @@ fn check_balancer(site: &Site, client: Command, chromium: &str) -> Result<Tally,
     ];
     let tally = check(Server::start_balancer(site, &flags)?, client, site, &[chromium])?;
     backend.stop()?;
+    Ok(tally)
+}
+
+/// Checks with each of these clients, and with curl, against `throng.exe serve` under Wine.
+pub(super) fn run_under_wine(site: &Site) -> Result<Tally, Stop> {
+    let server = Wine::find(site)?.start_server(&[])?;
+    let there = site.with_server(server.address);
+    let mut tally = Tally::default();
+    for run in [run_node, run_python, run_tungstenite, run_go, run_curl, run_chromium] {
+        tally.add(run(&there)?);
+    }
+    server.stop_by("INT")?;
+    Ok(tally)
+}
+
+/// Checks with curl: the page at `/`.
+fn run_curl(site: &Site) -> Result<Tally, Stop> {
+    let curl = program(&["curl"], &["curl"])?;
+    let mut page = Command::new(curl);
+    page.args(["--silent", "--show-error", "--include", "--max-time", "30"]);
+    let address = site.server.map(|address| format!("http://{address}/"));
+    let answer = run_shown(page.args(address), LIMIT)?.stdout;
+    let is_page = answer.starts_with("HTTP/1.1 200 ") && answer.contains("</html>");
+    let mut tally = Tally::default();
+    tally.record("curl gets the page", is_page.then_some(()).ok_or(answer));
     Ok(tally)
 }
 

@@ -27,7 +27,8 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
         "a_pending_handshake_takes_little_more_than_what_rustls_needs",
         "counts mio's memory for a socket of Windows as well",
     ),
-    ("a_million_memberships_cost", "takes minutes under Wine, and is about memory alone"),
+    ("a_million_memberships_cost", MEMORY),
+    ("a_million_queued_references_to_a_frame", MEMORY),
     ("a_thousand_seeds_break_no_rule", "takes minutes under Wine, and uses no system"),
     ("servers_with_tls_break_no_rule", "takes minutes under Wine, and uses no system"),
     // The library `throng`.
@@ -86,7 +87,6 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
 
 /// Tests that are not compiled for Windows, which has nothing for them.
 pub(super) const NOT_BUILT: &[(&str, &str)] = &[
-    ("throng: threads", "a thread for each connection uses poll(2) of Unix"),
     ("throng: unix_sockets", "sockets by a path are of Unix"),
     ("throng: own_tables, throng-balance: own_tables", "descriptor tables of threads are of Linux"),
     ("throng: signals", "signals are of Unix; throng.exe is stopped by Ctrl-C and as a service"),
@@ -100,6 +100,8 @@ pub(super) const NOT_BUILT: &[(&str, &str)] = &[
     ("throng-cli: live", "the counters of a running server that doctor reads are Linux's"),
     ("throng-cli: balance_scale", "reads memory and descriptors in /proc"),
 ];
+
+const MEMORY: &str = "takes minutes under Wine, and is about memory alone";
 
 const HANDSHAKES: &str = "a thousand handshakes take two minutes under Wine";
 
