@@ -86,7 +86,7 @@ fuzz_target!(|data: &[u8]| {
     let Ok(Some(Event::Head(request))) = decoder.next_event(&mut input, &Limits::default()) else {
         return;
     };
-    let explanation = CONFIG.explain(&request, ([127, 0, 0, 1], 1).into(), false);
+    let explanation = CONFIG.explain(&request, (([127, 0, 0, 1], 1).into(), false), None).unwrap();
     if explanation.status == Some(400) {
         return;
     }

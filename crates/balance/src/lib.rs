@@ -29,6 +29,7 @@ mod host;
 mod inherited;
 mod issuer;
 mod limit;
+mod listener;
 mod lookups;
 mod machine;
 #[cfg_attr(not(target_os = "linux"), path = "moves/none.rs")]
@@ -57,8 +58,8 @@ pub use backend::{
 pub use blocks::{Block, Blocks, MAX_BLOCKS};
 pub use classes::TunnelClasses;
 pub use config::{
-    BackendConfig, BackendSide, ClientSide, Config, NamedBackend, PoolConfig, Register, Shutdown,
-    Token,
+    BackendConfig, BackendSide, ClientSide, Config, ListenerConfig, NamedBackend, PoolConfig,
+    Register, Shutdown, Token,
 };
 pub use configuration::Configuration;
 pub use control::{BackendKey, Balancer, CarriedCounts, CarriedState, Error};
@@ -66,6 +67,7 @@ pub use cookie::CookieKey;
 pub use health::{HealthTracker, Verdict};
 pub use issuer::CertificateEvent;
 pub use limit::{LimitConfig, LimitKey, LimitRow, LimitedEvent, RateLimits, Refusal};
+pub use listener::{ListenAt, ListenerRow, ListenerRules, Listeners};
 pub use lookups::Resolver;
 #[doc(hidden)]
 pub use moves::{Moves, Passage};
@@ -89,7 +91,7 @@ pub use settings::{
     Check, CheckKind, CloseOrder, Closing, DROPPED_HEADERS, Health, Observe, Pick, Removed,
     SameSite, Settings, Sticky, Target, Timeouts,
 };
-pub use shards::{Launch, ListenAt, OnBound, Shards};
+pub use shards::{Launch, OnBound, Shards};
 pub use site::{
     ActionSummary, Explanation, GuardConfig, HeaderRulesConfig, HostPolicies, Matchers, OtherRoute,
     Page, PathChange, Paths, Policy, PolicyConfig, Reading, RedirectTarget, RequestIds,

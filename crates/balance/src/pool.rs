@@ -1,6 +1,7 @@
 //! Pools: lists of backends that serve the same requests, each with its settings.
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use throng_io::PeerAddress;
@@ -50,6 +51,8 @@ pub struct PoolSettings {
     pub close_rate: u32,
     /// The fate of the tunnels of a removed backend.
     pub removed: Removed,
+    /// The addresses of this machine to connect from in turn; empty: as the system chooses.
+    pub sources: Arc<[IpAddr]>,
     /// The timeout of connects.
     pub connect: Duration,
     /// The conditions under which a backend counts as dead.
@@ -73,6 +76,7 @@ impl Settings {
             slow_start: self.slow_start,
             close_rate: self.close_rate,
             removed: self.removed,
+            sources: Arc::clone(&self.sources),
             connect: self.timeouts.connect,
             health: self.health.clone(),
         }
@@ -93,6 +97,7 @@ impl Settings {
         self.slow_start = pool.slow_start;
         self.close_rate = pool.close_rate;
         self.removed = pool.removed;
+        self.sources = pool.sources;
         self.timeouts.connect = pool.connect;
         self.health = pool.health;
     }

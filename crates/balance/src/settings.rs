@@ -141,7 +141,7 @@ pub struct Settings {
     pub min_response_rate: u64,
     /// The local addresses of connections to backends, including active checks, in turn: one serves
     /// about 28,000 connections to one backend. Default: none, the system's choice.
-    pub sources: Vec<IpAddr>,
+    pub sources: Arc<[IpAddr]>,
     /// The time in which the share of a backend that came up grows to its whole weight. Default 0:
     /// at once.
     pub slow_start: Duration,

@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use throng_engine::mailbox::{Inbox, Mailbox, mailbox};
 use throng_http::LiveDate;
+use throng_io::affinity::pin_thread;
+use throng_io::placement::Placement;
 use throng_io::tables::{DescriptorTables, Tables};
 use throng_io::{
     Driver, HeldListeners, ListenOptions, Listener, Options, PeerAddress, Purpose, ServerTls,
@@ -23,6 +25,7 @@ use crate::command::BalanceCommand;
 use crate::configuration::Configuration;
 use crate::descriptors::{Division, divide};
 use crate::inherited::InheritedSockets;
+use crate::listener::{ListenAt, Listeners};
 use crate::moves::{self, Movable, Moves, Passage, Runner};
 use crate::report::{BackendReport, Metrics};
 use crate::settings::Closing;
@@ -60,6 +63,8 @@ pub struct Launch {
     /// The number of threads, each with its own connections. 0 means one for each CPU, or more if
     /// the descriptors require it.
     pub shards: usize,
+    /// Whether each shard is pinned to a CPU of its own.
+    pub is_pinned: bool,
     /// Whether each shard has a descriptor table of its own.
     pub descriptors: DescriptorTables,
     /// The settings and the backends.
@@ -81,25 +86,6 @@ pub struct Launch {
     pub on_bound: Option<OnBound>,
 }
 
-/// An address, or a Unix socket, where clients connect.
-#[derive(Clone, Copy, Debug)]
-pub struct ListenAt {
-    /// The address; with port 0 the system chooses one.
-    pub address: PeerAddress,
-    /// Whether clients use TLS.
-    pub has_tls: bool,
-    /// The permissions of the file of a Unix socket.
-    pub unix_mode: u32,
-}
-
-impl ListenAt {
-    /// Returns where clients connect without TLS.
-    #[must_use]
-    pub fn plain(address: SocketAddr) -> Self {
-        Self { address: address.into(), has_tls: false, unix_mode: 0o660 }
-    }
-}
-
 /// Called once when a start is certain to succeed, with the number of shards if tunnels can move to
 /// them. Returns what moves to each shard from its predecessor, or nothing.
 pub struct OnBound(pub Box<dyn FnOnce(Option<usize>) -> io::Result<Vec<Passage>> + Send>);
@@ -119,6 +105,9 @@ pub struct Shards {
     all: Vec<Running>,
     threads: Mutex<Vec<JoinHandle<io::Result<()>>>>,
     division: Division,
+    listeners: Listeners,
+    /// The CPUs of the shards, if they are pinned.
+    placement: Option<Placement>,
 }
 
 #[derive(Debug)]
@@ -137,6 +126,8 @@ impl Shards {
         let most = launch.configuration.settings.max_connections;
         let division = divide(launch.descriptors, most, launch.shards, launch.listen.len())?;
         let count = division.shards;
+        let placement = placement(launch.is_pinned, launch.shards, count)
+            .map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         // Only Linux spreads the connections of a port over several listeners.
         let accepting = if cfg!(target_os = "linux") { count } else { 1 };
         let mut addresses = Vec::new();
@@ -144,10 +135,12 @@ impl Shards {
         let wanted: Vec<_> = launch.listen.iter().map(|listen| listen.address).collect();
         let inherited = InheritedSockets::take(&wanted, &launch.held)?;
         let mut tls = Vec::new();
-        for &ListenAt { address, has_tls, unix_mode } in &launch.listen {
+        let mut rules = Vec::new();
+        for at in &launch.listen {
+            let (address, has_tls) = (at.address, at.has_tls);
             let bound = match inherited.at(address, accepting) {
                 Some(bound) => bound.map(|bound| (bound, address)),
-                None => bind(&launch.held, address, unix_mode, accepting),
+                None => bind(&launch.held, at, accepting),
             };
             let (bound, address) = bound.map_err(|error| {
                 let why = match error.kind() {
@@ -170,12 +163,20 @@ impl Shards {
             addresses.push((address, has_tls));
             // A predecessor with more shards has left more sockets than there are shards.
             tls.extend(std::iter::repeat_n(has_tls, bound.len() / accepting));
+            rules.push((at.rules.clone(), bound.len() / accepting));
             for (at, listener) in bound.into_iter().enumerate() {
                 listeners[at % accepting].push(listener);
             }
         }
         let (sockets, tables) = open(listeners, division.plan.is_some())?;
-        let place = BoundShards { addresses, tls, division, tables };
+        let place = BoundShards {
+            addresses,
+            tls,
+            listeners: Listeners::new(rules),
+            division,
+            tables,
+            placement,
+        };
         let movable = place.movable();
         let passages = launch.on_bound.take().map(|OnBound(call)| call(movable)).transpose()?;
         let passages = passages.unwrap_or_default();
@@ -202,7 +203,8 @@ impl Shards {
     ) -> io::Result<Self> {
         moves::prepare(&mut drivers, &passages)?;
         let mut passages = passages.into_iter();
-        let BoundShards { addresses, tls: of_listeners, division, tables } = place;
+        let BoundShards { addresses, tls: of_listeners, listeners, division, tables, placement } =
+            place;
         let tables = tables.map(Arc::new);
         let server = launch.tls.map(|tls| tls as ServerTls);
         let of_listener = |has_tls: &bool| server.clone().filter(|_| *has_tls);
@@ -216,8 +218,15 @@ impl Shards {
         };
         let mut placings = placings.into_iter();
         let admission = Arc::default();
-        let mut begun =
-            Self { listening, addresses, all: Vec::new(), threads: Mutex::default(), division };
+        let mut begun = Self {
+            listening,
+            addresses,
+            all: Vec::new(),
+            threads: Mutex::default(),
+            division,
+            listeners: listeners.clone(),
+            placement,
+        };
         for (index, driver) in drivers.into_iter().enumerate() {
             let (mailbox, commands): (_, Inbox<BalanceCommand>) = mailbox(COMMANDS, driver.waker());
             let metrics = Arc::new(Mutex::new(Metrics::default()));
@@ -231,6 +240,7 @@ impl Shards {
                 descriptors_for,
                 admission: Arc::clone(&admission),
                 tls: tls.clone(),
+                listeners: listeners.clone(),
                 seed: seed(index),
                 access: launch.access.clone(),
                 date: LiveDate::default(),
@@ -247,9 +257,15 @@ impl Shards {
                     None => shard,
                 }
             };
-            let spawned = listened.and_then(|()| spawn(make, index, tables.as_ref(), passage));
+            let of_shard = begun.placement.as_ref().and_then(|all| all.places().get(index));
+            let cpu = of_shard.map(|place| place.cpu);
+            let spawned =
+                listened.and_then(|()| spawn(make, (index, cpu), tables.as_ref(), passage));
             let error = match spawned {
-                Ok((thread, is_in)) => {
+                Ok((thread, is_in, pinned)) => {
+                    if let (Err(error), Some(placement)) = (pinned, &mut begun.placement) {
+                        placement.record_refusal(index, &error);
+                    }
                     begun.threads.get_mut().unwrap_or_else(PoisonError::into_inner).push(thread);
                     begun.all.push(Running { mailbox, metrics });
                     if is_in {
@@ -304,6 +320,17 @@ impl Shards {
     #[must_use]
     pub fn listening(&self) -> &[(PeerAddress, bool)] {
         &self.listening
+    }
+
+    /// Returns the CPUs of the shards, if they are pinned.
+    #[must_use]
+    pub fn placement(&self) -> Option<&Placement> {
+        self.placement.as_ref()
+    }
+
+    /// Returns the listeners with their counts.
+    pub(crate) fn listeners(&self) -> &Listeners {
+        &self.listeners
     }
 
     /// Returns the IP addresses in the order of the request; a port 0 is replaced by the bound one.
@@ -412,7 +439,9 @@ struct BoundShards {
     addresses: Vec<(PeerAddress, bool)>,
     /// For each listener of a shard, whether it has TLS.
     tls: Vec<bool>,
+    listeners: Listeners,
     division: Division,
+    placement: Option<Placement>,
     /// The descriptors, if each shard has a table of its own.
     tables: Option<Tables>,
 }
@@ -432,18 +461,17 @@ fn movable(division: &Division) -> Option<usize> {
 /// Opens listeners at an address for `count` shards.
 fn bind(
     held: &HeldListeners,
-    address: PeerAddress,
-    unix_mode: u32,
+    at: &ListenAt,
     count: usize,
 ) -> io::Result<(Vec<Listener>, PeerAddress)> {
-    match address {
+    match at.address {
         PeerAddress::Ip(address) => {
-            let options = ListenOptions::default();
+            let options = ListenOptions { reuse_port: at.share_port, ..ListenOptions::default() };
             let (bound, address) = held.listen_many(Purpose::Clients, address, options, count)?;
             Ok((bound.into_iter().map(Listener::from).collect(), address.into()))
         }
         PeerAddress::Unix(path) => {
-            Ok((bind_unix(held, path, unix_mode, count)?, PeerAddress::Unix(path)))
+            Ok((bind_unix(held, path, at.unix_mode, count)?, PeerAddress::Unix(path)))
         }
     }
 }
@@ -516,29 +544,41 @@ fn options(shard: u16) -> Options {
     }
 }
 
-/// Starts the thread of a shard, which makes it. Returns it, and, if the shard should have its own
-/// descriptor table, whether it does.
+/// Chooses the CPUs of `count` shards of `asked`, if they are pinned. The error is a sentence with
+/// the remedy.
+pub(crate) fn placement(
+    is_pinned: bool,
+    asked: usize,
+    count: usize,
+) -> Result<Option<Placement>, String> {
+    is_pinned.then(|| throng_io::placement::choose(count, asked == 0)).transpose()
+}
+
+/// Starts the thread of a shard, which makes it, pinned to `cpu`. Returns it, whether the shard has
+/// its own descriptor table if it should, and whether it could be pinned.
 fn spawn<D: Movable + Send + 'static>(
     make: impl FnOnce() -> Shard<D> + Send + 'static,
-    index: usize,
+    (index, cpu): (usize, Option<usize>),
     tables: Option<&Arc<Tables>>,
     passage: Option<Passage>,
-) -> io::Result<(JoinHandle<io::Result<()>>, bool)> {
+) -> io::Result<(JoinHandle<io::Result<()>>, bool, io::Result<()>)> {
     let thread = std::thread::Builder::new().name(format!("balance-{index}"));
     let (own, (entering, entered)) = (tables.cloned(), mpsc::sync_channel(1));
     let thread = thread.spawn(move || {
+        // Before its memory is first touched.
+        let pinned = cpu.map_or(Ok(()), pin_thread);
         // Do this first, so that all that the shard opens is in its own table.
         let table = own.map(|tables| tables.enter(index)).transpose();
         let is_in = table.is_ok();
-        let _ = entering.send(is_in);
+        let _ = entering.send((is_in, pinned));
         let _table = table?;
         Runner::new(make(), index as u16, passage).run()
     })?;
-    let is_in = entered.recv() == Ok(true);
+    let (is_in, pinned) = entered.recv().unwrap_or((false, Ok(())));
     if let Some(tables) = tables.filter(|_| is_in) {
         tables.leave_to(index);
     }
-    Ok((thread, is_in))
+    Ok((thread, is_in, pinned))
 }
 
 /// Returns a seed that differs for each shard and process, so that no two balancers make the same

@@ -10,6 +10,7 @@ use throng_tls::TlsServer;
 
 use crate::backend::{Backend, FirstByteTimes, SHARES_PER_WEIGHT};
 use crate::limit::LimitRow;
+use crate::listener::ListenerRow;
 use crate::report::Metrics;
 use crate::site::SiteRow;
 
@@ -34,6 +35,8 @@ pub struct Status {
     /// The last connect that failed because of the balancer itself, with the remedy. It does not
     /// count against a backend.
     pub own_failure: Option<LastFailure>,
+    /// The listeners with tables.
+    pub listeners: Vec<ListenerRow>,
     /// The limits of rates.
     pub limits: Vec<LimitRow>,
     /// The pools, first the default.

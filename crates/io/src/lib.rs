@@ -41,6 +41,7 @@ pub mod memory;
 pub mod options;
 mod passing;
 mod peer;
+pub mod placement;
 #[cfg(windows)]
 pub mod port_owners;
 pub mod portable;

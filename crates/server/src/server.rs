@@ -12,7 +12,7 @@ pub use throng_io::{
 pub use throng_proto::Blame;
 
 pub use crate::access::{AccessEntry, AccessLog};
-pub use crate::affinity::{CpuAffinity, CpuPlace, Placement};
+pub use crate::affinity::CpuAffinity;
 pub use crate::builder::{Observe, Proxies, Shards, SocketOptions};
 pub use crate::events::{ServerEvent, Stall, Subject};
 pub use crate::io_backend::IoBackend;
@@ -21,3 +21,4 @@ pub use crate::running::{
     Bound, Capacity, Drained, Running, ShardLoad, Shutdown, Stopper, StuckShard,
 };
 pub use crate::shard::Shard;
+pub use throng_io::placement::{CpuPlace, Placement};

@@ -54,8 +54,7 @@ struct CheckQueue {
 
 #[derive(Default)]
 struct Jobs {
-    /// Local addresses that connections are made from in turn, as for clients.
-    sources: Vec<IpAddr>,
+    /// The index of the next source.
     source: usize,
     all: Vec<Job>,
     threads: usize,
@@ -68,6 +67,8 @@ struct Jobs {
 struct Job {
     target: Target,
     check: Check,
+    /// Local addresses that connections are made from in turn, as for clients.
+    sources: Arc<[IpAddr]>,
     due: Instant,
     is_running: bool,
 }
@@ -88,22 +89,21 @@ impl Checks {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Checks these backends from now on, from `sources`. Each comes with its check;
-    /// new ones are checked at once.
-    pub(crate) fn set(&self, sources: &[IpAddr], backends: impl Iterator<Item = (Target, Check)>) {
+    /// Checks these backends from now on. Each comes with its check and the addresses to connect
+    /// from; new ones are checked at once.
+    pub(crate) fn set(&self, backends: impl Iterator<Item = (Target, Check, Arc<[IpAddr]>)>) {
         let mut jobs = self.shared.lock();
         let mut before = std::mem::take(&mut jobs.all);
         let now = Instant::now();
-        for (target, check) in backends {
+        for (target, check, sources) in backends {
             let known = before.iter().position(|job| job.is_of(&target.backend));
             let job = match known.map(|at| before.swap_remove(at)) {
-                Some(job) if job.check == check => Job { target, ..job },
-                Some(job) => Job { target, check, due: now, ..job },
-                None => Job { target, check, due: now, is_running: false },
+                Some(job) if job.check == check => Job { target, sources, ..job },
+                Some(job) => Job { target, check, sources, due: now, ..job },
+                None => Job { target, check, sources, due: now, is_running: false },
             };
             jobs.all.push(job);
         }
-        jobs.sources = sources.to_vec();
         let wanted = jobs.wanted_threads();
         while jobs.threads < wanted {
             let shared = Arc::clone(&self.shared);
@@ -120,7 +120,7 @@ impl Checks {
 
     /// Ends all threads; those within a check end after it.
     pub(crate) fn end(&self) {
-        self.set(&[], std::iter::empty());
+        self.set(std::iter::empty());
     }
 
     /// Returns the number of threads.
@@ -178,8 +178,8 @@ impl CheckQueue {
         let target = job.target.clone();
         let backend = Arc::clone(&target.backend);
         let check = job.check.clone();
-        let Jobs { sources, source, .. } = &mut *jobs;
-        let source = next_source(sources, source, backend.address());
+        let sources = Arc::clone(&job.sources);
+        let source = next_source(&sources, &mut jobs.source, backend.address());
         drop(jobs);
         // Another thread waits for the next job during this one.
         self.changed.notify_one();

@@ -188,7 +188,7 @@ fn one_that_never_answers_fails_in_its_time_and_holds_up_no_other() {
         .into();
     // The silent one's check takes as long as it may: it is not over after the other's fifth.
     let check = check(CheckKind::Http("/".to_owned()), LONG);
-    checks.set(&[], backends.iter().map(|backend| (listed(backend), check.clone())));
+    checks.set(backends.iter().map(|backend| (listed(backend), check.clone(), Arc::default())));
     for _ in 0..5 {
         let (address, outcome) = outcomes.recv_timeout(LONG / 2).unwrap();
         assert_eq!((address, outcome), (alive_address.into(), Ok(())));
@@ -217,7 +217,7 @@ fn threads_come_and_go_with_the_list() {
     let backend = |octet| Arc::new(Backend::new(SocketAddr::from(([127, 0, 1, octet], 1)), 1));
     let backends: Vec<_> = (1..=20).map(backend).collect();
     let check = check(CheckKind::Tcp, LONG);
-    checks.set(&[], backends.iter().map(|backend| (listed(backend), check.clone())));
+    checks.set(backends.iter().map(|backend| (listed(backend), check.clone(), Arc::default())));
     let mut seen = std::collections::BTreeSet::new();
     while seen.len() < backends.len() {
         let (address, outcome) = outcomes.recv_timeout(LONG).unwrap();
@@ -225,7 +225,8 @@ fn threads_come_and_go_with_the_list() {
         seen.insert(address);
     }
     assert!(checks.threads() <= 20);
-    checks.set(&[], backends[..2].iter().map(|backend| (listed(backend), check.clone())));
+    checks
+        .set(backends[..2].iter().map(|backend| (listed(backend), check.clone(), Arc::default())));
     while checks.threads() > 2 {
         thread::yield_now();
     }

@@ -1,7 +1,6 @@
 //! Rules for a whole configuration, wherever its values came from.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 use throng_io::PeerAddress;
@@ -11,7 +10,8 @@ use throng_proto::ws::handshake::is_token;
 
 use throng_tls::{TlsClient, is_server_name_pattern};
 
-use super::{BackendConfig, ClientSide, Config, NamedBackend, PoolConfig, keys};
+use super::mistakes::{Mistake, Mistakes, quoted};
+use super::{BackendConfig, ClientSide, Config, NamedBackend, PoolConfig, check_listeners};
 use crate::backend::MAX_WEIGHT;
 use crate::limit::{MAX_LIMITS, MAX_MEMORY};
 use crate::machine::Machine;
@@ -30,54 +30,11 @@ const MAX_OF_ALL_POOLS: usize = 16384;
 /// The largest number of names of backends.
 const MAX_NAMES: usize = 4096;
 
-/// A mistake in the value of a key.
-pub(crate) struct Mistake {
-    pub(crate) key: String,
-    pub(crate) value: String,
-    pub(crate) remedy: String,
-}
-
-/// Collects mistakes.
-#[derive(Default)]
-struct Mistakes(Vec<Mistake>);
-
-impl Mistakes {
-    fn add(&mut self, key: impl Into<String>, value: impl fmt::Display, remedy: impl Into<String>) {
-        self.0.push(Mistake { key: key.into(), value: value.to_string(), remedy: remedy.into() });
-    }
-
-    /// Adds a mistake unless `holds`.
-    fn must(
-        &mut self,
-        holds: bool,
-        key: impl Into<String>,
-        value: impl fmt::Display,
-        remedy: impl Into<String>,
-    ) {
-        if !holds {
-            self.add(key, value, remedy);
-        }
-    }
-
-    /// Checks a number against the bounds in the table of keys.
-    fn number(&mut self, key: &str, number: u64) {
-        let checked = keys::TABLE.key(key).map_or(Ok(()), |key| key.kind.check_number(number));
-        checked.unwrap_or_else(|remedy| self.add(key, number, remedy));
-    }
-
-    /// Checks a duration against the bounds in the table of keys.
-    fn duration(&mut self, key: &str, duration: Duration) {
-        let checked = keys::TABLE.key(key).map_or(Ok(()), |key| key.kind.check_duration(duration));
-        checked.unwrap_or_else(|remedy| self.add(key, format_args!("{duration:?}"), remedy));
-    }
-}
-
 /// Returns all mistakes in a configuration.
 pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     let mut mistakes = Mistakes::default();
-    listen(config, &mut mistakes);
+    check_listeners::check(config, &mut mistakes);
     mistakes.number("shards", config.shards as u64);
-    trusted_unix(config, &mut mistakes);
     backends(config, &mut mistakes);
     pools(config, &mut mistakes);
     limits(config, &mut mistakes);
@@ -89,7 +46,6 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     split_cookies(config, &mut mistakes);
     settings(&config.settings, &mut mistakes);
     prefixed_cookie(config, "", &config.settings.sticky, &mut mistakes);
-    sources(config, &mut mistakes);
     if let Some(register) = &config.register {
         mistakes.duration("register.time_to_live", register.time_to_live);
     }
@@ -120,41 +76,6 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     mistakes.0
 }
 
-fn listen(config: &Config, mistakes: &mut Mistakes) {
-    let remedy = "write where clients connect, for example \"127.0.0.1:8080\"";
-    mistakes.must(!config.listen.is_empty(), "listen", "empty", remedy);
-    let all = config.all_addresses();
-    for (at, (address, _)) in all.iter().enumerate() {
-        let is_same = |other: &PeerAddress| match (other.socket_addr(), address.socket_addr()) {
-            (Some(one), Some(other)) => overlap(one, other),
-            _ => other == address,
-        };
-        let first = all[..at].iter().find(|(other, _)| is_same(other));
-        let key = match at.checked_sub(config.listen.len()) {
-            None => format!("listen[{at}]"),
-            Some(at) => format!("tls.listen[{at}]"),
-        };
-        if let Some((first, _)) = first {
-            let remedy = match first == address {
-                true => "it is there already: give it once".to_owned(),
-                false => format!("{first} has its connections already: take one of the two out"),
-            };
-            mistakes.add(key, quoted(*address), remedy);
-        }
-    }
-}
-
-/// Checks that peers on Unix sockets are trusted only where there are some.
-fn trusted_unix(config: &Config, mistakes: &mut Mistakes) {
-    let trusted = config.settings.trusted_proxies.iter().position(|it| it.includes(None));
-    let has_unix = config.all_addresses().iter().any(|(it, _)| it.socket_addr().is_none());
-    if let Some(at) = trusted.filter(|_| !has_unix) {
-        let remedy =
-            "listen has no Unix socket: add one, such as \"unix:/run/lb.sock\", or drop it";
-        mistakes.add(format!("trusted_proxies[{at}]"), "\"unix:\"", remedy);
-    }
-}
-
 /// A list of backends, and the key of its pool in messages.
 struct List<'c> {
     /// Empty for the backends outside of pools, else `pools[0].`.
@@ -183,11 +104,15 @@ fn backends(config: &Config, mistakes: &mut Mistakes) {
         format_args!("a list with {all} names"),
         format!("{MAX_NAMES} are the most"),
     );
-    list(config, &List { prefix: String::new(), backends, names, places }, mistakes);
+    let of_default = List { prefix: String::new(), backends, names, places };
+    list(config, &of_default, mistakes);
+    sources(&of_default, &config.settings.sources, mistakes);
     for pool in &config.pools {
         let PoolConfig { backends, names, places, .. } = pool;
         let prefix = format!("pools[{}].", pool.place);
-        list(config, &List { prefix, backends, names, places }, mistakes);
+        let of_pool = List { prefix, backends, names, places };
+        list(config, &of_pool, mistakes);
+        sources(&of_pool, &pool.settings.sources, mistakes);
     }
 }
 
@@ -647,22 +572,22 @@ fn sticky(prefix: &str, sticky: &Sticky, mistakes: &mut Mistakes) {
     mistakes.must(holds, format!("{prefix}sticky"), format_args!("{name:?}"), remedy);
 }
 
-fn sources(config: &Config, mistakes: &mut Mistakes) {
-    let sources = &config.settings.sources;
+/// Checks that each backend of a pool can be reached from one of its sources.
+fn sources(list: &List<'_>, sources: &[IpAddr], mistakes: &mut Mistakes) {
     let reached = |address: &SocketAddr| {
         sources.is_empty() || sources.iter().any(|source| reaches(*source, *address))
     };
-    let mut addresses = config.all_backends().filter_map(|backend| backend.address.socket_addr());
+    let mut addresses = list.backends.iter().filter_map(|backend| backend.address.socket_addr());
     if let Some(address) = addresses.find(|address| !reached(address)) {
-        let list: Vec<String> = sources.iter().map(|source| format!("\"{source}\"")).collect();
+        let all: Vec<String> = sources.iter().map(|source| format!("\"{source}\"")).collect();
         let kind = if address.is_ipv4() { "an IPv4" } else { "an IPv6" };
         let remedy = format!("from none of these {address} can be reached: add {kind} address");
-        mistakes.add("sources", format_args!("[{}]", list.join(", ")), remedy);
+        mistakes.add(
+            format!("{}sources", list.prefix),
+            format_args!("[{}]", all.join(", ")),
+            remedy,
+        );
     }
-}
-
-fn quoted(address: impl fmt::Display) -> String {
-    format!("\"{address}\"")
 }
 
 #[cfg(test)]

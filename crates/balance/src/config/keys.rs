@@ -3,10 +3,12 @@
 use std::time::Duration;
 
 use throng_config::{
-    Defaults, Fields, Key, Kind, Records, Table, joined_keys, log, number_of_keys, tls, upgrade,
+    Defaults, Fields, Key, Kind, Records, Table, joined_keys, log, number_of_keys, server_keys,
+    tls, upgrade,
 };
 
 use super::limits::LIMITS;
+use super::listeners::{LISTENERS, NETWORKS, UNIX_MODE};
 use super::policy;
 use super::sites::SITES;
 use super::sources;
@@ -93,7 +95,7 @@ const OF_POOLS: &[&[Key]] = &[
     Key::new("max_connections", Kind::COUNT, "0",
         "requests and tunnels of each backend at a time; 0 = no limit; more wait"),
     PICK, STICKY_BY, MAX_HANDSHAKES, MAX_QUEUE, KEEP_ALIVE, SLOW_START, CLOSE_RATE, REMOVED,
-    CONNECT, QUEUE,
+    SOURCES, CONNECT, QUEUE,
     ],
     &HEALTH,
     &[
@@ -107,9 +109,6 @@ const OF_POOLS: &[&[Key]] = &[
 
 const SERVER_NAME: Kind = Kind::Text("a name such as \"app.internal\"");
 const ADDRESSES: Kind = Kind::List(&Kind::Listener);
-pub(super) const UNIX_MODE: Kind = Kind::Text("permissions in octal such as \"660\"");
-const NETWORKS: Kind = Kind::List(&Kind::Text("a network such as \"10.0.0.0/8\""));
-const SOURCES: Kind = Kind::List(&Kind::Text(sources::WANTED));
 const HEAD: Kind = Kind::size(1 << 10, 1 << 20);
 const FIELD_LINES: Kind = Kind::count(8, 4096);
 const ONE_OR_MORE: Kind = Kind::count(1, u32::MAX as u64);
@@ -166,6 +165,12 @@ const REMOVED: Key =
         "tunnels of a backend that is no longer in the list: keep = they stay, drain = they are \
          closed at close_rate");
 #[rustfmt::skip]
+const SOURCES: Key =
+    Key::new("sources", Kind::List(&Kind::Text(sources::WANTED)), "",
+        "address of this machine for connections to backends, or a network of at most 256 of them \
+         such as 10.0.0.16/28")
+        .details("used in turn; each address allows about 28,000 connections per backend");
+#[rustfmt::skip]
 const CONNECT: Key =
     Key::new("timeouts.connect", TIMEOUT, "5s", "until a connection to a backend is made");
 
@@ -202,12 +207,21 @@ const LISTS: &[&[Key]] = &[
         "address and port where clients connect")
         .details("port 0 takes a free one; [::]:80 is IPv6 alone; unix:PATH is a Unix socket")
         .flag("--listen", "HOST:PORT").at_start(),
+    Key::new("listeners", Kind::Records(&LISTENERS), "",
+        "a listener with rules of its own, which sites may name")
+        .details("[[listener]] tables with address; with some of them, listen has no default")
+        .at_start(),
+    Key::new("share_port", Kind::Switch, "false",
+        "let other processes of this user listen on the same ports, each with a share of the \
+         clients (Linux)")
+        .at_start(),
     Key::new("unix_mode", UNIX_MODE, "660",
         "permissions of the files of Unix sockets in listen; to connect, a process must be able to \
          write to one").at_start(),
     Key::new("shards", Kind::count(0, MAX_SHARDS as u64), "0",
         "event loops; 0 = one per usable CPU")
         .advanced_flag("--shards", "N").at_start(),
+    server_keys::PIN,
     Key::new("descriptors", Kind::Word(&["auto", "shared", "per-shard"]), "auto",
         "descriptor table of an event loop: shared = that of the process, per-shard = its own, so \
          that the descriptor limit counts for each (Linux 5.9); auto = its own if \
@@ -229,10 +243,9 @@ const LISTS: &[&[Key]] = &[
     Key::new("pools", Kind::Records(&POOLS), "",
         "a pool of backends besides the pool default, which has backends")
         .details("[[pool]] tables with name and backends; pick, sticky, max_handshakes, max_queue, \
-                  keep_alive, slow_start, close_rate, removed, timeouts.connect, timeouts.queue, \
-                  health and health.check are the ones of the whole file if it omits them; tls has \
-                  the keys \
-                  of backend_tls"),
+                  keep_alive, slow_start, close_rate, removed, sources, timeouts.connect, \
+                  timeouts.queue, health and health.check are the ones of the whole file if it \
+                  omits them; tls has the keys of backend_tls"),
     Key::new("sites", Kind::Records(&SITES), "",
         "a site: what happens to requests for its hosts, by routes among their paths")
         .details("[[site]] tables with [[site.route]] tables; with sites, other hosts go to the \
@@ -312,11 +325,7 @@ const LISTS: &[&[Key]] = &[
         "least bytes per second of a request's body, or 408; 0 = any progress"),
     Key::new("min_response_rate", Kind::SIZE, "256B",
         "least bytes per second of a response with a length; 0 = any progress"),
-    Key::new("sources", SOURCES, "",
-        "address of this machine for connections to backends, or a network of at most 256 of them \
-         such as 10.0.0.16/28")
-        .details("used in turn; each address allows about 28,000 connections per backend")
-        .advanced_flag("--source", "ADDRESS"),
+    SOURCES.advanced_flag("--source", "ADDRESS"),
     SLOW_START,
     CLOSE_RATE,
     REMOVED,

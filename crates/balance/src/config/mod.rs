@@ -2,8 +2,11 @@
 //! and a remedy.
 
 mod check;
+mod check_listeners;
 mod keys;
 mod limits;
+mod listeners;
+mod mistakes;
 mod policy;
 mod read;
 mod site_tls;
@@ -27,9 +30,13 @@ use crate::limit::LimitConfig;
 use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::Settings;
 use crate::site::with_sites;
-use crate::site::{Asked, Explanation, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites};
-pub(crate) use check::{MAX_BACKENDS, Mistake, canonical, check_backend, check_passthrough};
+use crate::site::{
+    Asked, Explanation, Names, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites,
+};
+pub(crate) use check::{MAX_BACKENDS, canonical, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
+pub use listeners::ListenerConfig;
+pub(crate) use mistakes::Mistake;
 pub use throng_config::Token;
 use throng_http::Network;
 use throng_proto::http1::Request;
@@ -62,12 +69,21 @@ pub struct Config {
     /// The addresses where clients connect: `listen = "127.0.0.1:8080"`, `"unix:/run/lb.sock"`, or
     /// a list. Default 127.0.0.1:8080. A change needs a restart.
     pub listen: Vec<PeerAddress>,
+    /// The listeners with rules of their own: `[[listener]]`. With some of them, `listen` has no
+    /// default in a file. A change needs a restart.
+    pub listeners: Vec<ListenerConfig>,
+    /// Whether other processes of the user may also listen on the ports (Linux): `share_port`.
+    /// Default false. A change needs a restart.
+    pub share_port: bool,
     /// The permissions of the files of Unix sockets in `listen`: `unix_mode`. Default 660. A change
     /// needs a restart.
     pub unix_mode: u32,
     /// The number of event loops: `shards`. 0, the default: one for each usable CPU. A change needs
     /// a restart.
     pub shards: usize,
+    /// Whether each event loop is pinned to a CPU of its own (Linux): `pin = "cores"`. Default
+    /// false. A change needs a restart.
+    pub is_pinned: bool,
     /// The descriptor table of an event loop: `descriptors`. A configuration that is read has
     /// `auto` by default, which gives each loop its own table if
     /// [`max_connections`](crate::Settings::max_connections) needs more than one; a configuration
@@ -137,6 +153,8 @@ struct CompiledSites {
     pools: Vec<Arc<str>>,
     /// The names of all limits.
     limits: Vec<String>,
+    /// The names of all listeners.
+    listeners: Vec<Arc<str>>,
     policy: PolicyConfig,
     sites: Arc<Sites>,
 }
@@ -457,10 +475,7 @@ impl Config {
 
     /// Returns the addresses to listen at, each with whether it has TLS.
     pub(crate) fn all_addresses(&self) -> Vec<(PeerAddress, bool)> {
-        let secured = self.tls.as_ref().map_or(&[][..], |tls| &tls.listen);
-        let is_all = self.tls.is_some() && secured.is_empty();
-        let listen = self.listen.iter().map(|address| (*address, is_all));
-        listen.chain(secured.iter().map(|address| (*address, true))).collect()
+        self.all_listeners().into_iter().map(|it| (it.address, it.has_tls)).collect()
     }
 
     /// Returns all addresses that the process listens at, for clients and for operators.
@@ -472,13 +487,21 @@ impl Config {
 
     /// Explains what would happen to a request from `peer`, with TLS or without, by the sites.
     /// Rules of TLS, such as a redirection to https, come before them and are not applied.
-    #[must_use]
-    pub fn explain(&self, request: &Request<'_>, peer: SocketAddr, is_secure: bool) -> Explanation {
+    /// `listener`: the name of the listener; `None`: the first one with TLS, or without it.
+    ///
+    /// # Errors
+    /// A sentence with the unknown name and the remedy.
+    pub fn explain(
+        &self,
+        request: &Request<'_>,
+        (peer, is_secure): (SocketAddr, bool),
+        listener: Option<&str>,
+    ) -> Result<Explanation, String> {
         let sites = self.compiled_sites().unwrap_or_default();
-        let Settings { trusted_proxies, cookie_key, .. } = &self.settings;
-        let asked = Asked { request, peer, is_secure };
         let policy = self.compiled_policy().unwrap_or_default();
-        asked.explain((sites.as_deref(), &policy), trusted_proxies, (&self.limits, cookie_key))
+        let listener = self.listener(listener, is_secure)?.rules;
+        let asked = Asked { request, peer, is_secure, listener: &listener };
+        Ok(asked.explain((sites.as_deref(), &policy), &self.settings, &self.limits))
     }
 
     /// Compiles the treatment of requests that no site has.
@@ -499,20 +522,22 @@ impl Config {
         let default = has_backends.then(|| DEFAULT_POOL.into());
         let pools: Vec<_> = default.into_iter().chain(others).collect();
         let limits: Vec<_> = self.limits.iter().map(|limit| limit.name.clone()).collect();
+        let listeners = self.listener_names();
         if let Some(known) = self.compiled.get()
             && Arc::ptr_eq(&known.from, &self.sites)
             && known.pools == pools
             && known.limits == limits
+            && known.listeners == listeners
             && known.policy == self.policy
         {
             return Ok(Some(Arc::clone(&known.sites)));
         }
-        let names = pools.iter().map(|name| &**name);
-        let sites =
-            Arc::new(Sites::compile(&self.sites, (names, &limits), &self.policy, has_backends)?);
+        let known = Names { pools: &pools, limits: &limits, listeners: &listeners };
+        let sites = Arc::new(Sites::compile(&self.sites, known, &self.policy, has_backends)?);
         let (from, policy) = (Arc::clone(&self.sites), self.policy.clone());
         // Of changed sites, the first remain.
-        let compiled = CompiledSites { from, pools, limits, policy, sites: Arc::clone(&sites) };
+        let compiled =
+            CompiledSites { from, pools, limits, listeners, policy, sites: Arc::clone(&sites) };
         let _ = self.compiled.set(compiled);
         Ok(Some(sites))
     }

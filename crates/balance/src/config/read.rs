@@ -6,8 +6,8 @@ use throng_config::listen::listen_addresses;
 use throng_config::{Draft, LogSettings, Record, UpgradeSettings, drain_delay};
 
 use super::{
-    BackendConfig, Config, NamedBackend, PoolConfig, Register, Shutdown, defaults, limits, policy,
-    server_names, site_tls, sites, sources, tls,
+    BackendConfig, Config, NamedBackend, PoolConfig, Register, Shutdown, defaults, limits,
+    listeners, policy, server_names, site_tls, sites, sources, tls,
 };
 use crate::config::Token;
 use crate::cookie::CookieKey;
@@ -20,13 +20,20 @@ pub(super) fn read(draft: &Draft) -> Config {
     let mut passthrough = backends.iter().map(|backend| &backend.passthrough);
     let passes_through = passthrough.any(|names| !names.is_empty())
         || names.iter().any(|named| !named.passthrough.is_empty());
+    let (unix_mode, share_port) = (unix_mode(draft), draft.get("share_port"));
+    let listeners = listeners::listeners(draft, unix_mode, share_port);
+    let has_listen = listeners.is_empty() || draft.values().is_set("listen");
+    let listen = if has_listen { listen_addresses(draft, "listen") } else { Vec::new() };
     let pages = policy::Pages::default();
     let sites = sites::sites(draft, &pages);
     let of_sites = site_tls::of_sites(draft, &sites);
     let mut config = Config {
-        listen: listen_addresses(draft, "listen"),
-        unix_mode: unix_mode(draft),
+        listen,
+        listeners,
+        share_port,
+        unix_mode,
         shards: draft.get("shards"),
+        is_pinned: draft.get::<String>("pin") == "cores",
         descriptors: draft.parse("descriptors").unwrap_or_default(),
         backends,
         tls: tls::client_side(draft, passes_through, of_sites),
@@ -71,9 +78,8 @@ pub(super) fn read(draft: &Draft) -> Config {
 /// Reads the permissions of the files of Unix sockets.
 fn unix_mode(draft: &Draft) -> u32 {
     let text: Option<String> = draft.get("unix_mode");
-    let mode = text.map_or(Ok(0o660), |text| u32::from_str_radix(&text, 8));
-    mode.ok().filter(|mode| *mode <= 0o777).unwrap_or_else(|| {
-        draft.wrong("unix_mode", "write permissions in octal, for example \"660\"");
+    text.map_or(Some(0o660), |text| listeners::octal(&text)).unwrap_or_else(|| {
+        draft.wrong("unix_mode", listeners::OCTAL);
         0o660
     })
 }
@@ -138,6 +144,11 @@ fn pool(own: &Record<'_>, top: &Record<'_>, place: usize, config: &Config) -> Po
         slow_start: record.get("slow_start"),
         close_rate: record.get("close_rate"),
         removed: record.parse("removed").unwrap_or_default(),
+        // The whole file's are parsed once.
+        sources: match own.is_set("sources") {
+            true => sources::unite(own.parse_list("sources")).into(),
+            false => Arc::clone(&config.settings.sources),
+        },
         connect: record.get("timeouts.connect"),
         health: health(&record),
     };
@@ -207,7 +218,7 @@ fn settings(draft: &Draft) -> Settings {
         max_body: draft.get::<Option<u64>>("max_body").unwrap_or(u64::MAX),
         min_body_rate: draft.get("min_body_rate"),
         min_response_rate: draft.get("min_response_rate"),
-        sources: sources::unite(draft.parse_list("sources")),
+        sources: sources::unite(draft.parse_list("sources")).into(),
         slow_start: draft.get("slow_start"),
         close_rate: draft.get("close_rate"),
         removed: draft.parse("removed").unwrap_or_default(),

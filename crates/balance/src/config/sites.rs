@@ -88,6 +88,13 @@ const OF_SITES: &[&[Key]] = &[
              any number; * for all that no other site has",
         ),
         Key::new("name", NAME, "", "its name in the log; if not set, its first host"),
+        Key::new(
+            "listeners",
+            Kind::List(&Kind::Text("the name of a listener such as \"edge\"")),
+            "",
+            "names of the only listeners where it has these hosts: listen and tls.listen for the \
+             addresses of those settings, or of [[listener]]; if empty, all",
+        ),
         POOL,
         split_key(),
         SPLIT_BY,
@@ -223,6 +230,7 @@ pub(super) fn sites(draft: &Draft, pages: &Pages) -> Arc<[SiteConfig]> {
     let site = |record: &Record<'_>| SiteConfig {
         name: record.get("name"),
         hosts: record.get("hosts"),
+        listeners: record.get("listeners"),
         routes: record.records("routes").iter().map(|it| route(it, pages)).collect(),
         action: action(record, pages),
         paths: record.parse("paths").unwrap_or_default(),
@@ -356,6 +364,7 @@ mod tests {
         let expected = SiteConfig {
             name: Some("a".to_owned()),
             hosts: texts(&["a.example", "*.a.example"]),
+            listeners: Vec::new(),
             action: Some(RouteAction::Pool("default".to_owned())),
             paths: Paths::Raw,
             limits: Vec::new(),

@@ -513,7 +513,7 @@ fn every_key_sets_its_setting() {
         min_response_rate: 0,
         sources: ["127.0.0.2", "127.0.1.4", "127.0.1.5"]
             .map(|address| address.parse().unwrap())
-            .to_vec(),
+            .into(),
         slow_start: seconds(30),
         close_rate: 11,
         removed: crate::Removed::Drain,

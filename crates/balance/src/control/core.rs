@@ -12,11 +12,12 @@ mod rebalance;
 mod register;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use throng_io::{Instant, PeerAddress};
+use throng_proto::http1::Request;
 
 use self::names::{Found, Listed};
 use super::error::Error;
@@ -31,6 +32,7 @@ use crate::config::{
 };
 use crate::configuration::{Configuration, drawn_loop_id};
 use crate::limit::{LimitConfig, LimitRow, RateLimits};
+use crate::listener::ListenAt;
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::queue::PoolLoad;
 use crate::registry::{DesiredState, Drain, Entry, PoolRules};
@@ -226,7 +228,7 @@ impl ControlCore {
 
     /// Returns the backends to check, with whether a PROXY header is due and with their check: as
     /// configured, and at least a connection for a backend whose heartbeats have ended.
-    pub(crate) fn checks(&self) -> impl Iterator<Item = (Target, Check)> {
+    pub(crate) fn checks(&self) -> impl Iterator<Item = (Target, Check, Arc<[IpAddr]>)> {
         self.entries.iter().filter(|entry| !entry.is_removed).filter_map(move |entry| {
             let asked = || entry.expired.then(|| Check::new(CheckKind::Tcp));
             let configured = entry.pool.settings.health.check.clone();
@@ -235,7 +237,7 @@ impl ControlCore {
                 // Its protocol is not known, and its TLS is for others.
                 check.kind = CheckKind::Tcp;
             }
-            Some((self.target(entry), check))
+            Some((self.target(entry), check, Arc::clone(&entry.pool.settings.sources)))
         })
     }
 
@@ -538,11 +540,22 @@ impl ControlCore {
         (all.skip(from).take(most).collect(), configured.len())
     }
 
+    /// Returns the listeners that were opened at the start.
+    pub(crate) fn started_listeners(&self) -> Vec<ListenAt> {
+        self.started.all_listeners()
+    }
+
     /// Explains what would happen to a request.
-    pub(crate) fn explain(&self, asked: Asked<'_>) -> Explanation {
-        let Settings { trusted_proxies, cookie_key, .. } = &self.settings;
+    pub(crate) fn explain(
+        &self,
+        request: &Request<'_>,
+        (peer, is_secure): (SocketAddr, bool),
+        listener: Option<&str>,
+    ) -> Result<Explanation, String> {
         let sites = (self.sites.1.as_deref(), &*self.policy.1);
-        asked.explain(sites, trusted_proxies, (&self.limits.0, cookie_key))
+        let listener = self.started.listener(listener, is_secure)?.rules;
+        let asked = Asked { request, peer, is_secure, listener: &listener };
+        Ok(asked.explain(sites, &self.settings, &self.limits.0))
     }
 
     pub(crate) fn site_rows(&self) -> Vec<SiteRow> {

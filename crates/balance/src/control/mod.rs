@@ -20,6 +20,7 @@ use throng_acme::AcmeSettings;
 use throng_carry::Secret;
 use throng_config::ConfigError;
 use throng_http::PlainHttp;
+use throng_io::placement::Placement;
 use throng_io::{HeldListeners, Instant, PeerAddress};
 use throng_tls::{TlsConfig, TlsServer};
 
@@ -32,12 +33,13 @@ use crate::clients::Clients;
 use crate::config::{BackendConfig, BackendSide, ClientSide, Config, server_names};
 use crate::descriptors::divide;
 use crate::issuer::{CertificateEvent, Issuer};
+use crate::listener::ListenerRules;
 use crate::lookups::{self, LookupAnswer, Lookups, Resolver};
 use crate::moves::{Moves, Passage};
 use crate::moving::MovedTunnels;
 use crate::pool::DEFAULT_POOL;
 use crate::report::{BackendReport, Metrics};
-use crate::shards::{Launch, ListenAt, OnBound, Shards};
+use crate::shards::{Launch, OnBound, Shards, placement};
 use crate::status::{Changes, Draining, Rebalance, Removal, Status, TlsStatus};
 
 pub use error::Error;
@@ -147,12 +149,10 @@ impl Balancer {
         if let Some(server) = &server {
             server.take_ticket_keys(&ticket_keys);
         }
-        let unix_mode = config.unix_mode;
-        let of_address = |(address, has_tls)| ListenAt { address, has_tls, unix_mode };
-        let listen: Vec<_> = config.all_addresses().into_iter().map(of_address).collect();
+        let listen = config.all_listeners();
         let config_addresses: Vec<_> = config.listen_addresses().collect();
         let count = config.shards;
-        let descriptors = config.descriptors;
+        let (descriptors, is_pinned) = (config.descriptors, config.is_pinned);
         let handshakes_per_second = config.tls.as_ref().map_or(0, |tls| tls.handshakes_per_second);
         let uses_tls = server.is_some() || !clients.is_empty();
         let (answers, answered) = mpsc::channel();
@@ -175,6 +175,7 @@ impl Balancer {
         let launch = Launch {
             listen,
             shards: count,
+            is_pinned,
             descriptors,
             configuration,
             reports,
@@ -266,6 +267,13 @@ impl Balancer {
         self.inner.shards.listening().iter().copied()
     }
 
+    /// Returns the names of its listeners, in the order of [`listening`](Self::listening).
+    #[must_use]
+    pub fn listener_names(&self) -> Vec<Arc<str>> {
+        let listeners = self.inner.lock().started_listeners();
+        listeners.into_iter().map(|listener| listener.rules.name).collect()
+    }
+
     /// Returns its IP addresses in the order of [`Config::listen`]; a port 0 is replaced by the
     /// bound one.
     #[must_use]
@@ -284,6 +292,12 @@ impl Balancer {
     #[must_use]
     pub fn capacity(&self) -> (usize, Option<String>) {
         self.inner.shards.capacity()
+    }
+
+    /// Returns the CPUs of the event loops, if they are [pinned](Config::is_pinned).
+    #[must_use]
+    pub fn placement(&self) -> Option<&Placement> {
+        self.inner.shards.placement()
     }
 
     /// Returns why event loops share a descriptor table although
@@ -322,7 +336,8 @@ impl Balancer {
         let prepared = match (&inner.server, &config.tls) {
             (Some(server), Some(tls)) => {
                 let prepared = server.prepare(&with_certificate(&config, tls, &inner.issuer));
-                Some((server, prepared, accepts_plain(tls, &inner.issuer)))
+                let own = inner.shards.listeners().all_rules().any(ListenerRules::accepts_plain);
+                Some((server, prepared, own || accepts_plain(tls, &inner.issuer)))
             }
             _ => None,
         };
@@ -637,6 +652,7 @@ impl Balancer {
             panics: core.panic().1,
             metrics,
             own_failure: core.own_failure(),
+            listeners: self.inner.shards.listeners().rows(),
             limits: core.limit_rows(),
             pools: core.pool_rows(),
             sites: core.site_rows(),
@@ -762,17 +778,21 @@ impl Parts {
     }
 }
 
-/// Checks that there are descriptors for the requested connections.
+/// Checks that there are descriptors for the requested connections, and CPUs for pinned event
+/// loops.
 fn check_descriptors(config: &Config) -> Result<(), Error> {
     let (most, listeners) = (config.settings.max_connections, config.all_addresses().len());
     let divided = divide(config.descriptors, most, config.shards, listeners);
-    divided.map(drop).map_err(|why| {
+    let wrong = |key: &str, value: &dyn fmt::Display, why: &dyn fmt::Display| {
         let error = match config.values() {
-            Some(values) => values.error("max_connections", most, &why),
-            None => ConfigError::message(format_args!("max_connections is {most}: {why}")),
+            Some(values) => values.error(key, value, why),
+            None => ConfigError::message(format_args!("{key} is {value}: {why}")),
         };
         Error::Config(error.into())
-    })
+    };
+    let division = divided.map_err(|why| wrong("max_connections", &most, &why))?;
+    let placement = placement(config.is_pinned, config.shards, division.shards);
+    placement.map(drop).map_err(|why| wrong("pin", &"\"cores\"", &why))
 }
 
 /// Reads the files of TLS with clients.
@@ -783,7 +803,8 @@ fn load_server(
 ) -> Result<Arc<TlsServer>, Error> {
     let server = TlsServer::load(with_certificate(config, tls, issuer));
     let server = server.map_err(|error| Error::of_files("tls", &error))?;
-    server.accept_plain(accepts_plain(tls, issuer));
+    let own = config.listeners.iter().any(|listener| listener.rules.accepts_plain());
+    server.accept_plain(own || accepts_plain(tls, issuer));
     Ok(server)
 }
 
@@ -877,7 +898,7 @@ impl Inner {
     }
 
     fn set_checks(&self, core: &ControlCore) {
-        self.checks.set(&core.settings().sources, core.checks());
+        self.checks.set(core.checks());
     }
 
     /// Runs a thread: handles the reports of shards until they have ended.

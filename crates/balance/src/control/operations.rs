@@ -11,7 +11,7 @@ use throng_proto::http1::Request;
 use super::{Balancer, Error};
 use crate::blocks::Block;
 use crate::config::{BackendConfig, server_names};
-use crate::site::{Asked, Explanation, SiteSummary, SplitShare};
+use crate::site::{Explanation, SiteSummary, SplitShare};
 use crate::status::{PoolDraining, Rebalance};
 
 impl Balancer {
@@ -123,8 +123,15 @@ impl Balancer {
 
     /// Explains what would happen to a request now, as [`Config::explain`](crate::Config::explain)
     /// does for a configuration.
-    #[must_use]
-    pub fn explain(&self, request: &Request<'_>, peer: SocketAddr, is_secure: bool) -> Explanation {
-        self.inner.lock().explain(Asked { request, peer, is_secure })
+    ///
+    /// # Errors
+    /// As there.
+    pub fn explain(
+        &self,
+        request: &Request<'_>,
+        peer: (SocketAddr, bool),
+        listener: Option<&str>,
+    ) -> Result<Explanation, String> {
+        self.inner.lock().explain(request, peer, listener)
     }
 }

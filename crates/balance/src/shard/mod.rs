@@ -60,6 +60,7 @@ use self::upstreams::IdlePool;
 use crate::access::{AccessLog, EndReason, Subject};
 use crate::command::BalanceCommand;
 use crate::configuration::Configuration;
+use crate::listener::Listeners;
 use crate::report::{BackendReport, Metrics};
 use crate::unix_peer::UNIX_PEER;
 
@@ -110,6 +111,8 @@ pub struct BalanceStart {
     pub admission: Arc<Admission>,
     /// TLS of clients, by listener; missing ones have none.
     pub tls: Vec<Option<ServerTls>>,
+    /// The listeners.
+    pub listeners: Listeners,
     /// The seed of its random numbers.
     pub seed: u64,
     /// The log of requests and tunnels.
@@ -141,6 +144,7 @@ impl<D: Driver> Shard<D> {
             descriptors_for,
             admission,
             tls,
+            listeners,
             seed,
             access,
             date,
@@ -151,8 +155,8 @@ impl<D: Driver> Shard<D> {
         let parts = BalanceParts {
             records: BalanceRecords::new(EighthTick::of(now)),
             time: Time::new(now, date),
-            rules: BalanceRules::new(configuration),
-            clients: ClientGate::new(admission, descriptors_for, tls),
+            rules: BalanceRules::new(configuration, listeners.clone()),
+            clients: ClientGate::new(admission, descriptors_for, tls, listeners),
             dispatch: Dispatch::new(seed),
             idle: IdlePool::default(),
             tunnels: Tunnels::new(rate, meters.bucket(rate)),
@@ -411,7 +415,8 @@ impl BalanceParts {
             let next = self.time.after(std::time::Duration::ZERO);
             self.records.look_at_all_tunnels(next);
         }
-        self.rules = BalanceRules::new(configuration);
+        let listeners = self.rules.listeners().clone();
+        self.rules = BalanceRules::new(configuration, listeners);
         self.meters.forget_limit();
         self.dispatch.unbind(&mut self.records, &self.rules);
     }

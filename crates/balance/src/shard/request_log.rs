@@ -264,7 +264,7 @@ impl RequestLog {
             return entry.subject();
         }
         let peer = driver.peer(client);
-        let address = peer.map(|peer| peer.ip().to_canonical()).filter(|ip| !rules.trusts(*ip));
+        let address = peer.map(|peer| peer.ip().to_canonical()).filter(|ip| !rules.may_trust(*ip));
         Subject { session: Some(client.to_bits()), peer, client: address }
     }
 

@@ -4,12 +4,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_http::{Network, PlainHttp};
+use throng_io::ListenerId;
 use throng_proto::http1;
 
 use super::records::{Exchange, Fact};
 use crate::configuration::Configuration;
 use crate::forward::{self, Bound, Framing};
+use crate::listener::Listeners;
 use crate::settings::{Settings, Sticky, Timeouts};
+use crate::site::{HostTable, Sites};
 use crate::unix_peer::is_among;
 
 /// The configuration in force.
@@ -18,10 +22,13 @@ pub(super) struct BalanceRules {
     /// Limits of requests, and of responses.
     request_limits: http1::Limits,
     response_limits: http1::Limits,
+    listeners: Listeners,
+    /// The tables of hosts, by listener; missing ones have the common table.
+    tables: Box<[HostTable]>,
 }
 
 impl BalanceRules {
-    pub(super) fn new(configuration: Arc<Configuration>) -> Self {
+    pub(super) fn new(configuration: Arc<Configuration>, listeners: Listeners) -> Self {
         let settings = &configuration.settings;
         let request_limits = http1::Limits {
             max_header_bytes: settings.max_header_bytes,
@@ -35,7 +42,11 @@ impl BalanceRules {
             max_headers: settings.max_response_headers,
             max_body: u64::MAX,
         };
-        Self { configuration, request_limits, response_limits }
+        let sites = configuration.sites.as_deref().filter(|sites| sites.have_listeners());
+        let of_sites =
+            |sites: &Sites| listeners.all_rules().map(|rules| sites.table(&rules.name)).collect();
+        let tables = sites.map(of_sites).unwrap_or_default();
+        Self { configuration, request_limits, response_limits, listeners, tables }
     }
 
     pub(super) fn configuration(&self) -> &Arc<Configuration> {
@@ -70,9 +81,44 @@ impl BalanceRules {
         self.response_limits
     }
 
-    /// Returns whether an address belongs to a trusted proxy.
-    pub(super) fn trusts(&self, ip: IpAddr) -> bool {
-        is_among(ip, &self.settings().trusted_proxies)
+    pub(super) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// Returns the table of the hosts of a listener.
+    pub(super) fn host_table(&self, listener: ListenerId) -> HostTable {
+        self.tables.get(usize::from(listener.0)).copied().unwrap_or_default()
+    }
+
+    /// Returns whether connections to a listener begin with a PROXY header.
+    pub(super) fn accepts_proxy(&self, listener: ListenerId) -> bool {
+        let own = self.listeners.rules(listener).and_then(|rules| rules.accept_proxy);
+        own.unwrap_or(self.settings().accept_proxy)
+    }
+
+    /// Returns the proxies that a listener trusts.
+    pub(super) fn proxies(&self, listener: ListenerId) -> &[Network] {
+        let own = self.listeners.rules(listener);
+        let own = own.and_then(|rules| rules.trusted_proxies.as_deref());
+        own.unwrap_or(&self.settings().trusted_proxies)
+    }
+
+    /// Returns whether an address belongs to a proxy that a listener trusts.
+    pub(super) fn trusts(&self, ip: IpAddr, listener: ListenerId) -> bool {
+        is_among(ip, self.proxies(listener))
+    }
+
+    /// Returns whether an address may belong to a trusted proxy of a connection whose listener is
+    /// not known.
+    pub(super) fn may_trust(&self, ip: IpAddr) -> bool {
+        let own = self.listeners.all_rules().filter_map(|rules| rules.trusted_proxies.as_deref());
+        own.chain([&*self.settings().trusted_proxies]).any(|proxies| is_among(ip, proxies))
+    }
+
+    /// Returns the rules of HTTP without TLS at a listener with TLS.
+    pub(super) fn plain(&self, listener: ListenerId) -> PlainHttp {
+        let own = self.listeners.rules(listener).and_then(|rules| rules.plain);
+        own.unwrap_or(self.configuration.https.plain)
     }
 
     /// Returns the value of Strict-Transport-Security for a client's answers.

@@ -12,7 +12,7 @@ use crate::pool::{DEFAULT_POOL, LABEL, is_label};
 use super::config::{Paths, RouteAction, RouteConfig, SiteConfig};
 use super::counts::CountedNames;
 use super::guard::{Guard, GuardConfig, SAME_HOST};
-use super::hosts::HostMistake;
+use super::hosts::{HostMistake, Hosts};
 use super::matchers::{Matchers, ValuePattern};
 use super::policy::{Policies, Policy, PolicyConfig, TunnelTimes};
 use super::split::{POINTS, Split, SplitConfig};
@@ -33,10 +33,19 @@ pub(crate) struct SiteMistake {
 /// after a path with the same pattern; and the rule.
 type Pattern = (String, bool, u32);
 
-/// The pools and limits that routes may name, and the mistakes so far.
+/// The names that sites and routes may write.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'p> {
+    pub(crate) pools: &'p [Arc<str>],
+    pub(crate) limits: &'p [String],
+    pub(crate) listeners: &'p [Arc<str>],
+}
+
+/// The names that sites and routes may write, and the mistakes so far.
 struct Compiler<'p> {
     pools: BTreeSet<&'p str>,
     limits: &'p [String],
+    listeners: &'p [Arc<str>],
     /// The pool of the top-level backends, the action of sites without one.
     top: Option<RouteAction>,
     counted: Vec<CountedNames>,
@@ -48,26 +57,28 @@ struct Compiler<'p> {
 }
 
 impl Sites {
-    /// Compiles sites. `pools`: the names of the pools; `limits`: the names of the limits; `rules`:
-    /// of the whole file, which are valid; `has_backends`: one of the pools, `default`, has the
-    /// top-level backends, which also serve
-    /// all hosts without a site.
+    /// Compiles sites. `rules`: of the whole file, which are valid; `has_backends`: one of the
+    /// pools, `default`, has the top-level backends, which also serve all hosts without a site.
     ///
     /// # Errors
     /// All mistakes.
     pub(crate) fn compile<'p>(
         configured: &[SiteConfig],
-        (pools, limits): (impl IntoIterator<Item = &'p str>, &'p [String]),
+        Names { pools, limits, listeners }: Names<'p>,
         rules: &'p PolicyConfig,
         has_backends: bool,
     ) -> Result<Self, Vec<SiteMistake>> {
-        let pools = pools.into_iter().collect();
+        let pools = pools.iter().map(|pool| &**pool).collect();
         let top = has_backends.then(|| RouteAction::Pool(DEFAULT_POOL.to_owned()));
         let (policies, mistakes, counted) = (Policies::default(), Vec::new(), Vec::new());
         let classes = BTreeMap::new();
         let mut compiler =
-            Compiler { pools, limits, top, counted, rules, policies, classes, mistakes };
+            Compiler { pools, limits, listeners, top, counted, rules, policies, classes, mistakes };
         let mut sites = Self::default();
+        if configured.iter().any(|site| !site.listeners.is_empty()) {
+            let table = |name: &Arc<str>| (Arc::clone(name), Hosts::default());
+            sites.of_listeners = listeners.iter().map(table).collect();
+        }
         let routes: usize = configured.iter().map(|site| site.routes.len()).sum();
         if configured.len() > MAX_SITES || routes > MAX_ROUTES {
             let value = format!("a list of {} with {routes} routes", configured.len());
@@ -77,21 +88,39 @@ impl Sites {
         }
         for (at, site) in (0..).zip(configured) {
             compiler.add_hosts(&mut sites, at, site);
+            compiler.listeners(usize::from(at), site, configured);
             let compiled = compiler.site(&format!("sites[{at}]"), site);
             sites.sites.push(compiled);
         }
-        if has_backends && !sites.hosts.has_others() {
+        if has_backends && !sites.tables().all(|hosts| hosts.has_others()) {
             // As without sites: the paths of these hosts are not looked at.
             let at = sites.sites.len() as u16;
             let others = SiteConfig { paths: Paths::Raw, ..SiteConfig::default() };
             sites.sites.push(compiler.site("backends", &others));
-            // A pattern that no other site has.
-            let _ = sites.hosts.add("*", at);
+            for hosts in sites.tables().filter(|hosts| !hosts.has_others()) {
+                // A pattern that no other site has there.
+                let _ = hosts.add("*", at);
+            }
         }
         sites.has_maintenance = configured.iter().any(|site| site.maintenance.is_some());
         sites.classes = compiler.classes.into_iter().collect();
         (sites.counted, sites.has_backends) = (compiler.counted, has_backends);
         if compiler.mistakes.is_empty() { Ok(sites) } else { Err(compiler.mistakes) }
+    }
+}
+
+impl Sites {
+    /// Returns all tables of hosts.
+    fn tables(&mut self) -> impl Iterator<Item = &mut Hosts> {
+        std::iter::once(&mut self.hosts).chain(self.of_listeners.iter_mut().map(|(_, hosts)| hosts))
+    }
+
+    /// Returns the tables of hosts of a site with these listeners; without some, all.
+    fn tables_of(&mut self, listeners: &[String]) -> impl Iterator<Item = &mut Hosts> {
+        let is_all = listeners.is_empty();
+        let is_its = move |name: &str| is_all || listeners.iter().any(|it| **it == *name);
+        let own = self.of_listeners.iter_mut().filter(move |(name, _)| is_its(name));
+        is_all.then_some(&mut self.hosts).into_iter().chain(own.map(|(_, hosts)| hosts))
     }
 }
 
@@ -107,7 +136,8 @@ impl Compiler<'_> {
             self.add(format!("sites[{at}].hosts"), "empty", remedy);
         }
         for (index, host) in site.hosts.iter().enumerate() {
-            let remedy = match sites.hosts.add(host, at) {
+            let added = sites.tables_of(&site.listeners).map(|hosts| hosts.add(host, at));
+            let remedy = match added.collect::<Result<(), _>>() {
                 Ok(()) => continue,
                 Err(HostMistake::Invalid(remedy)) => remedy,
                 Err(HostMistake::TakenBy(first)) => {
@@ -115,6 +145,35 @@ impl Compiler<'_> {
                 }
             };
             self.add(format!("sites[{at}].hosts[{index}]"), format!("{host:?}"), remedy);
+        }
+    }
+
+    /// Checks the names of a site's listeners, and that the sites of one host have the same rules
+    /// of TLS: those are by name alone.
+    fn listeners(&mut self, at: usize, site: &SiteConfig, all: &[SiteConfig]) {
+        for (index, name) in site.listeners.iter().enumerate() {
+            if !self.listeners.iter().any(|known| **known == **name) {
+                let known: Vec<_> = self.listeners.iter().take(20).map(|name| &**name).collect();
+                let remedy =
+                    format!("no listener has this name: write one of {}", known.join(", "));
+                self.add(format!("sites[{at}].listeners[{index}]"), format!("{name:?}"), remedy);
+            }
+        }
+        if site.listeners.is_empty() {
+            return;
+        }
+        let rules = |site: &SiteConfig| (site.tls.min_version, site.tls.client_auth.clone());
+        for (first, other) in all.iter().enumerate().filter(|(_, it)| rules(it) != rules(site)) {
+            let has = |host: &&String| other.hosts.iter().any(|it| it.eq_ignore_ascii_case(host));
+            if let Some(index) = site.hosts.iter().position(|host| has(&host)) {
+                let remedy = format!(
+                    "sites[{first}] has it with other rules of TLS, which do not depend on the \
+                     listener: give both the same min_version, client_ca, client_crl and \
+                     client_auth"
+                );
+                let value = format!("{:?}", site.hosts[index]);
+                self.add(format!("sites[{at}].hosts[{index}]"), value, remedy);
+            }
         }
     }
 

@@ -22,6 +22,8 @@ pub struct SiteConfig {
     /// Its hosts: names, `*.` and a domain for names with one label more, `**.` and a domain for
     /// names with one or several more, `*` for all others.
     pub hosts: Vec<String>,
+    /// The names of the listeners where it has them. Default: all.
+    pub listeners: Vec<String>,
     /// Its routes.
     pub routes: Vec<RouteConfig>,
     /// The action of requests without a route, and the default of routes. Default: the pool of

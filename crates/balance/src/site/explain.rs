@@ -6,23 +6,28 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
-use throng_http::{Match, Network};
+use throng_http::Match;
 use throng_proto::http1::Request;
 
 use super::policy::Policy;
 use super::readings;
 use super::split::{SplitShare, Splitting};
 use super::variables::Variables;
-use super::{RuleAction, Site, SiteRule, Sites, Unrouted};
+use super::{HostTable, RuleAction, Site, SiteRule, Sites, Unrouted};
 use crate::cookie::CookieKey;
 use crate::forward::{self, Hop, Scheme};
 use crate::limit::LimitConfig;
+use crate::listener::ListenerRules;
 use crate::pool::DEFAULT_POOL;
+use crate::settings::Settings;
 
 /// The route of a request, and why the other routes of its site are not.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(default)]
 pub struct Explanation {
+    /// The listener, where sites name listeners.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listener: Option<String>,
     /// The site of its host.
     pub site: Option<String>,
     /// The route; `None` for the action of the site itself.
@@ -80,6 +85,8 @@ pub(crate) struct Asked<'r> {
     /// The other end of its connection.
     pub(crate) peer: SocketAddr,
     pub(crate) is_secure: bool,
+    /// The rules of its listener.
+    pub(crate) listener: &'r ListenerRules,
 }
 
 impl Asked<'_> {
@@ -87,14 +94,15 @@ impl Asked<'_> {
     pub(crate) fn explain(
         self,
         (sites, policy): (Option<&Sites>, &Policy),
-        trusted_proxies: &[Network],
-        with: (&[LimitConfig], &CookieKey),
+        settings: &Settings,
+        limits: &[LimitConfig],
     ) -> Explanation {
-        let Self { request, peer, is_secure } = self;
+        let Self { request, peer, is_secure, listener } = self;
         if let Err(refusal) = forward::validate(request) {
             return Explanation::refused(refusal.status(), refusal.reason());
         }
-        let client = forward::client_address(request, peer, trusted_proxies);
+        let proxies = listener.trusted_proxies.as_deref().unwrap_or(&settings.trusted_proxies);
+        let client = forward::client_address(request, peer, proxies);
         let (server_name, certificate, names, request_id) = (None, None, None, None);
         let peer = peer.ip();
         let of = Variables {
@@ -113,7 +121,12 @@ impl Asked<'_> {
             explanation.treat(policy, &of);
             return explanation;
         };
-        sites.explain(of, with)
+        let mut explanation =
+            sites.explain(of, sites.table(&listener.name), (limits, &settings.cookie_key));
+        if sites.have_listeners() {
+            explanation.listener = Some(listener.name.to_string());
+        }
+        explanation
     }
 }
 
@@ -122,11 +135,12 @@ impl Sites {
     pub(super) fn explain(
         &self,
         of: Variables<'_>,
+        table: HostTable,
         (limits, key): (&[LimitConfig], &CookieKey),
     ) -> Explanation {
         let Variables { request, client, .. } = of;
-        let found = self.find(request, client, &mut Vec::new());
-        let site = self.site_of(request);
+        let found = self.find((request, table), client, &mut Vec::new());
+        let site = self.site_of(request, table);
         let mut explanation = Explanation {
             site: site.map(|site| site.names.site.to_string()),
             readings: site.map_or(Vec::new(), |site| site.read(request, client)),
@@ -144,7 +158,7 @@ impl Sites {
                 (explanation.status, explanation.reason) = (Some(status.code()), (*reason).into());
             }
         }
-        if let Some((response, _)) = self.maintenance(request, client, &BTreeMap::new()) {
+        if let Some((response, _)) = self.maintenance((request, table), client, &BTreeMap::new()) {
             explanation.status = Some(response.status().code());
             explanation.reason = "the site is under maintenance".into();
         }

@@ -35,7 +35,7 @@ use throng_engine::random::Random;
 use throng_http::{Match, Network, Response, Router, Status};
 use throng_proto::http1::Request;
 
-pub(crate) use compile::SiteMistake;
+pub(crate) use compile::{Names, SiteMistake};
 pub use config::{Paths, RouteAction, RouteConfig, SiteConfig, SiteTls};
 use counts::CountedNames;
 pub(crate) use counts::{CarriedSite, CountedRequest};
@@ -75,7 +75,10 @@ const BAD_PATH: &str = "the path has an invalid encoding";
 /// All sites in the form in which requests are looked up. It does not change.
 #[derive(Debug, Default)]
 pub struct Sites {
+    /// The hosts at listeners without a table of their own.
     hosts: Hosts,
+    /// The hosts at each listener, by its name, if sites name listeners.
+    of_listeners: Vec<(Arc<str>, Hosts)>,
     sites: Vec<Site>,
     /// Whether a site is under maintenance.
     has_maintenance: bool,
@@ -85,6 +88,10 @@ pub struct Sites {
     /// Sites without an action have the pool of the top-level backends.
     has_backends: bool,
 }
+
+/// The table of the hosts of a listener: the common one, or the one after this index.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostTable(u16);
 
 /// A site. Its routes with the same pattern of paths are a run, in the order in which they are
 /// tried.
@@ -173,11 +180,11 @@ impl Sites {
     /// used for ambiguous paths.
     pub(crate) fn find(
         &self,
-        request: &Request<'_>,
+        (request, table): (&Request<'_>, HostTable),
         client: IpAddr,
         scratch: &mut Vec<u8>,
     ) -> Result<&SiteRule, Unrouted<'_>> {
-        let Some(site) = self.site_of(request) else {
+        let Some(site) = self.site_of(request, table) else {
             let reason = "no site has this host";
             return Err(Unrouted { status: Status::NOT_FOUND, reason, names: None });
         };
@@ -247,14 +254,14 @@ impl Sites {
     /// and the site's name. `switched`: the sites for which operators have switched it.
     pub(crate) fn maintenance(
         &self,
-        request: &Request<'_>,
+        (request, table): (&Request<'_>, HostTable),
         client: IpAddr,
         switched: &BTreeMap<Arc<str>, bool>,
     ) -> Option<(Response, &Arc<RuleNames>)> {
         if !self.has_maintenance && switched.is_empty() {
             return None;
         }
-        let site = self.site_of(request)?;
+        let site = self.site_of(request, table)?;
         let is_on = switched.get(&site.names.site).copied();
         let is_excepted = || site.except.iter().any(|network| network.contains(client));
         if !is_on.unwrap_or(site.maintenance.is_some()) || is_excepted() {
@@ -273,8 +280,29 @@ impl Sites {
         &self.classes
     }
 
-    fn site_of(&self, request: &Request<'_>) -> Option<&Site> {
-        self.hosts.find(request.host()).map(|at| &self.sites[usize::from(at)])
+    /// Returns whether sites name listeners.
+    pub(crate) fn have_listeners(&self) -> bool {
+        !self.of_listeners.is_empty()
+    }
+
+    /// Returns the table of the listener with this name.
+    pub(crate) fn table(&self, listener: &str) -> HostTable {
+        let at = self.of_listeners.iter().position(|(name, _)| **name == *listener);
+        // A listener that the file no longer has: the sites of all listeners.
+        HostTable(at.and_then(|at| u16::try_from(at + 1).ok()).unwrap_or_default())
+    }
+
+    /// Returns the index of the site of a host.
+    pub(crate) fn index(&self, host: Option<&str>, table: HostTable) -> Option<u16> {
+        let hosts = match table {
+            HostTable(0) => &self.hosts,
+            HostTable(at) => self.of_listeners.get(usize::from(at) - 1).map(|(_, hosts)| hosts)?,
+        };
+        hosts.find(host)
+    }
+
+    fn site_of(&self, request: &Request<'_>, table: HostTable) -> Option<&Site> {
+        self.index(request.host(), table).map(|at| &self.sites[usize::from(at)])
     }
 }
 

@@ -3,7 +3,6 @@
 use throng_tls::{TlsConfig, TlsPolicy};
 
 use super::config::{SiteConfig, SiteTls};
-use super::hosts::Hosts;
 
 /// Returns the rules for the hosts of a site, unless they are the rules of the whole server.
 fn policy(site: &SiteTls, own: &TlsConfig) -> Option<TlsPolicy> {
@@ -43,7 +42,6 @@ fn folded(host: &str) -> Box<str> {
 /// The rules of TLS that the hosts of requests need.
 #[derive(Debug)]
 pub struct HostPolicies {
-    hosts: Hosts,
     /// By site: the number of its rules, and whether they ask clients for certificates.
     of_sites: Vec<(u64, bool)>,
 }
@@ -56,21 +54,17 @@ impl HostPolicies {
         if policies.iter().all(Option::is_none) {
             return None;
         }
-        let mut hosts = Hosts::default();
-        for (at, site) in (0..).zip(sites) {
-            // Mistakes were reported when the sites were compiled.
-            site.hosts.iter().for_each(|host| drop(hosts.add(host, at)));
-        }
         let of_one = |policy: Option<TlsPolicy>| {
             policy.map_or((0, false), |it| (it.number().into(), it.client_auth.is_some()))
         };
-        Some(Self { hosts, of_sites: policies.into_iter().map(of_one).collect() })
+        Some(Self { of_sites: policies.into_iter().map(of_one).collect() })
     }
 
-    /// Returns whether a request for `host` must come by another connection. `policy`: the number
-    /// of the rules that its connection has followed; `None` without TLS.
-    pub(crate) fn refuses(&self, host: Option<&str>, policy: Option<u64>) -> bool {
-        let site = self.hosts.find(host).map(|at| self.of_sites[usize::from(at)]);
+    /// Returns whether a request for the site with this index must come by another connection.
+    /// `policy`: the number of the rules that its connection has followed; `None` without TLS.
+    pub(crate) fn refuses(&self, site: Option<u16>, policy: Option<u64>) -> bool {
+        // The default site of the top-level backends has no rules.
+        let site = site.and_then(|at| self.of_sites.get(usize::from(at)).copied());
         let (needed, needs_certificate) = site.unwrap_or_default();
         policy.map_or(needs_certificate, |policy| policy != needed)
     }
@@ -81,6 +75,7 @@ mod tests {
     use throng_tls::{ClientAuth, Version};
 
     use super::*;
+    use crate::site::hosts::Hosts;
 
     fn sites() -> Vec<SiteConfig> {
         let auth = |ca: &str| {
@@ -112,6 +107,11 @@ mod tests {
         );
         assert_eq!(*config.own_names, ["plain.example", "*.wild.example"].map(Box::from));
         let policies = HostPolicies::new(&sites, &own).unwrap();
+        let mut hosts_of = Hosts::default();
+        for (at, site) in (0..).zip(&sites) {
+            site.hosts.iter().for_each(|host| hosts_of.add(host, at).unwrap());
+        }
+        let refuses = |host, policy| policies.refuses(hosts_of.find(host), policy);
         let number = |at: usize| Some(u64::from(config.policies[at].number()));
         let hosts = [
             ("plain.example", Some(0)),
@@ -125,19 +125,18 @@ mod tests {
         ];
         for (of_connection, policy) in hosts {
             for (host, needed) in hosts {
-                let refuses = policies.refuses(Some(host), policy);
-                assert_eq!(refuses, policy != needed, "{of_connection} {host}");
+                assert_eq!(refuses(Some(host), policy), policy != needed, "{of_connection} {host}");
             }
         }
         // No name in the handshake, and no host in the request.
-        assert!(policies.refuses(Some("mesh.example"), Some(0)));
-        assert!(!policies.refuses(None, Some(0)));
+        assert!(refuses(Some("mesh.example"), Some(0)));
+        assert!(!refuses(None, Some(0)));
         // Without TLS only sites that know their clients by certificates refuse.
         for (host, _) in hosts {
             let knows = host.to_ascii_lowercase().contains("mesh")
                 || host.contains("deep")
                 || host.contains("other");
-            assert_eq!(policies.refuses(Some(host), None), knows, "{host}");
+            assert_eq!(refuses(Some(host), None), knows, "{host}");
         }
     }
 

@@ -12,6 +12,7 @@ mod health;
 mod hostile;
 #[cfg(target_os = "linux")]
 mod limits;
+mod listeners;
 #[cfg(target_os = "linux")]
 mod moves;
 mod operations;
@@ -20,6 +21,8 @@ mod oracle;
 #[cfg(target_os = "linux")]
 mod oracle_headers;
 mod pages;
+#[cfg(target_os = "linux")]
+mod pinning;
 mod pipelining;
 mod pools;
 mod request_log;

@@ -1,6 +1,6 @@
 //! Pools: routes lead to them, and reloads rename, split and remove them under open connections.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use throng_balance::{Balancer, Config};
@@ -229,4 +229,31 @@ fn a_waiting_request_is_answered_when_a_reload_removes_its_pool() {
     assert!(server.head().starts_with("GET /2 "));
     server.send(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     assert!(waiting.head().starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn each_pool_has_its_own_sources() {
+    let backends = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [top, one, two] = backends.each_ref().map(|backend| backend.local_addr().unwrap());
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nshards = 1\nsources = \"127.0.0.2\"\nbackends = [\"{top}\"]\n\
+         pools = [{{ name = \"one\", backends = [\"{one}\"], sources = [\"127.0.0.3\"] }}, \
+         {{ name = \"two\", backends = [\"{two}\"] }}]\n\
+         sites = [{{ hosts = \"one\", pool = \"one\" }}, {{ hosts = \"two\", pool = \"two\" }}]\n"
+    );
+    let balancer = Balancer::start(Config::parse(&text, "b.toml").unwrap()).unwrap();
+    for (host, backend, expected) in [
+        ("top", &backends[0], "127.0.0.2"),
+        ("one", &backends[1], "127.0.0.3"),
+        ("two", &backends[2], "127.0.0.2"),
+    ] {
+        let mut client = Peer::new(TcpStream::connect(balancer.addresses()[0]).unwrap());
+        client.send(format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes());
+        let (_server, from) = backend.accept().unwrap();
+        assert_eq!(from.ip().to_string(), expected, "{host}");
+    }
+    balancer.shut_down(Duration::ZERO, Duration::ZERO).unwrap();
+    let wrong = text.replace("[\"127.0.0.3\"]", "[\"::1\"]");
+    let error = Config::parse(&wrong, "b.toml").unwrap_err().to_string();
+    assert!(error.contains("pools[0].sources is [\"::1\"]: from none of these"), "{error}");
 }

@@ -286,7 +286,8 @@ fn a_connect_that_fails_at_once_is_the_backends_failure() {
 #[test]
 fn a_connect_that_fails_for_want_of_a_port_is_ours() {
     let backend = Scripted::bind();
-    let settings = Settings { sources: vec!["192.0.2.1".parse().unwrap()], ..Settings::default() };
+    let settings =
+        Settings { sources: ["192.0.2.1".parse().unwrap()].into(), ..Settings::default() };
     let balancer = Balancer::start(&[backend.address], settings);
     let mut client = balancer.connect();
     client.send(GET);

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use throng_balance::shard_over_driver::{BalanceCommand, BalanceStart, Shard};
 use throng_balance::{
-    Backend, BackendReport, Configuration, Launch, ListenAt, OnBound, Settings, Shards, Target,
+    Backend, BackendReport, Configuration, Launch, ListenAt, Listeners, OnBound, Settings, Shards,
+    Target,
 };
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
@@ -92,6 +93,7 @@ impl Balancer {
             held: HeldListeners::default(),
             on_bound,
             shards,
+            is_pinned: false,
             descriptors: tables(),
             configuration: Arc::new(configuration.clone()),
             reports: sender,
@@ -388,6 +390,7 @@ impl ByHand {
             descriptors_for: 10_000,
             admission: Arc::default(),
             tls: Vec::new(),
+            listeners: Listeners::default(),
             seed: 1,
             access: None,
             date: LiveDate::default(),

@@ -70,7 +70,7 @@ fn fits_here(config: &Config) -> Result<(), ConfigErrors> {
         }
     }
     // Otherwise each connection to a backend would fail, and count as the backend's failure.
-    for &source in &config.settings.sources {
+    for &source in config.settings.sources.iter() {
         bind_from(source, config).map_err(|why| {
             let remedy =
                 format!("nothing can be sent from it ({why}): write an address of this machine");
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(config.settings.sticky, Sticky::Cookie("lb".to_owned()));
         assert_eq!(config.admin, Some("127.0.0.1:8081".parse().unwrap()));
         assert!(config.settings.trusted_proxies[0].contains("10.1.1.1".parse().unwrap()));
-        assert_eq!(config.settings.sources, ["127.0.0.3".parse::<IpAddr>().unwrap()]);
+        assert_eq!(*config.settings.sources, ["127.0.0.3".parse::<IpAddr>().unwrap()]);
         assert_eq!(config.shards, 2);
         assert_eq!(config.settings.timeouts.connect, Duration::from_secs(2));
         assert_eq!((config.settings.retries, config.settings.health.check.is_some()), (0, true));

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use throng::metrics::openmetrics::{self, Type, Writer};
-use throng_balance::{DEFAULT_POOL, LimitRow, Metrics, NameRow, Row, Status, TlsStatus};
+use throng_balance::{
+    DEFAULT_POOL, LimitRow, ListenerRow, Metrics, NameRow, Row, Status, TlsStatus,
+};
 
 use super::site_metrics::{CLASSES, write_pools, write_sites};
 use crate::build_labels::BUILD_LABELS;
 
 /// Writes all metrics.
 pub(super) fn write(status: &Status, writer: &mut Writer) {
-    let Status { backends, names, metrics, tls, limits, pools, sites, .. } = status;
+    let Status { backends, names, metrics, tls, limits, pools, sites, listeners, .. } = status;
     writer.set_prefix("throng_balance");
     if let Some(tls) = tls {
         write_tls(tls, writer);
@@ -41,6 +43,12 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
         ("circle", metrics.circles_ended),
     ] {
         metric.sample(&[("reason", reason)], count);
+    }
+    for &(name, help, kind, value) in OF_LISTENERS {
+        let mut metric = writer.metric(name, help, kind);
+        for row in listeners {
+            metric.sample(&[("listener", &row.name)], value(row));
+        }
     }
     let help = "Tunnels that a limit counts, handshakes under way included";
     let mut metric = writer.metric("limit_tunnels", help, Type::Gauge);
@@ -103,6 +111,22 @@ fn rounded(value: f64, kind: Type) -> openmetrics::Value {
 
 /// A metric: name, help, type, and its value of a backend or of the balancer.
 type Figure<S> = (&'static str, &'static str, Type, fn(&S) -> f64);
+
+/// Figures of a listener with a table.
+type ListenerFigure = (&'static str, &'static str, Type, fn(&ListenerRow) -> u64);
+
+const OF_LISTENERS: &[ListenerFigure] = &[
+    ("listener_connections", "Clients of a listener", Type::Gauge, |row| row.connections as u64),
+    ("listener_accepted", "Clients that a listener has accepted", Type::Counter, |row| {
+        row.accepted
+    }),
+    (
+        "listener_refused",
+        "Clients beyond the max_connections of a listener",
+        Type::Counter,
+        |row| row.refused,
+    ),
+];
 
 /// Counters of a limit of rates.
 type LimitFigure = (&'static str, &'static str, fn(&LimitRow) -> u64);

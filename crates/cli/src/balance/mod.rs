@@ -276,7 +276,8 @@ impl Moves for Balancer {
 fn announce(balancer: &Balancer, config: &Config, admin: Option<&Bound>, log: &Log) {
     // Without the table, TLS is only passed through, and HTTP is served beside it.
     let has_table = config.values().is_some_and(|values| values.has_section("tls"));
-    for (address, has_tls) in balancer.listening() {
+    let names = balancer.listener_names();
+    for (at, (address, has_tls)) in balancer.listening().enumerate() {
         let scheme = if has_table && has_tls { "https" } else { "http" };
         let (most, how) = balancer.capacity();
         let how = how.map_or(String::new(), |how| format!(" (up to {most} connections, {how})"));
@@ -285,7 +286,18 @@ fn announce(balancer: &Balancer, config: &Config, admin: Option<&Bound>, log: &L
             PeerAddress::Unix(_) => format!("{address} ({scheme})"),
         };
         terminal::line(format_args!("throng balances on {address}{how}"));
-        log.started(&events::LISTENING, [("address", address.into())]);
+        let mut fields = vec![("address", address.into())];
+        if let Some(listener) = names.get(at).filter(|_| !config.listeners.is_empty()) {
+            fields.push(("listener", listener.to_string().into()));
+        }
+        log.started(&events::LISTENING, fields);
+    }
+    match balancer.placement() {
+        Some(placement) if placement.refusals().is_empty() => {
+            log.event(&events::PLACEMENT, placement, []);
+        }
+        Some(placement) => log.event(&events::PLACEMENT_FAILED, placement, []),
+        None => {}
     }
     if let Some(reason) = balancer.tables_refused() {
         let message = format!("event loops share one descriptor table: {reason}");

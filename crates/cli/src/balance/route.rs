@@ -41,6 +41,9 @@ pub(super) struct Args {
     /// Set any setting, as for throng balance; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Name of the listener; without it, the first one with TLS for https and wss, or without it
+    #[arg(long, value_name = "NAME")]
+    listener: Option<String>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -57,6 +60,7 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         Some(admin) => {
             let asked = json!({
                 "method": method, "url": url, "headers": args.headers, "from": args.from,
+                "listener": args.listener,
             });
             let client = ctl::admin(Some(admin), args.token_file.as_ref())?;
             let answer = ctl::ask(&client, "POST", "/v1/route", Some(&asked))?;
@@ -64,7 +68,8 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
         }
         None => {
             let config = Flags::of_file(args.config, args.set).config()?;
-            explain(&config, head, SocketAddr::new(args.from, 0), is_secure)?
+            let peer = (SocketAddr::new(args.from, 0), is_secure);
+            explain(&config, head, peer, args.listener.as_deref())?
         }
     };
     if args.json {
@@ -79,22 +84,22 @@ pub(super) fn run(args: Args) -> Result<ExitCode, Failure> {
 fn explain(
     config: &Config,
     head: String,
-    peer: SocketAddr,
-    is_secure: bool,
+    peer: (SocketAddr, bool),
+    listener: Option<&str>,
 ) -> Result<Explanation, Failure> {
     let limits = Limits {
         max_header_bytes: config.settings.max_header_bytes,
         max_headers: config.settings.max_headers,
         ..Limits::default()
     };
-    let explain = |request: &Request<'_>| config.explain(request, peer, is_secure);
+    let explain = |request: &Request<'_>| config.explain(request, peer, listener);
     decoded(head, &limits, explain).map_err(Failure::usage)
 }
 
 /// Explains the request of a head, with the usual limits of heads.
 pub(super) fn explained(
     head: String,
-    explain: impl FnOnce(&Request<'_>) -> Explanation,
+    explain: impl FnOnce(&Request<'_>) -> Result<Explanation, String>,
 ) -> Result<Explanation, String> {
     decoded(head, &Limits::default(), explain)
 }
@@ -102,12 +107,12 @@ pub(super) fn explained(
 fn decoded(
     head: String,
     limits: &Limits,
-    explain: impl FnOnce(&Request<'_>) -> Explanation,
+    explain: impl FnOnce(&Request<'_>) -> Result<Explanation, String>,
 ) -> Result<Explanation, String> {
     let mut bytes = head.into_bytes();
     let (mut decoder, mut input) = (Decoder::new(), Input::new(&mut bytes));
     match decoder.next_event(&mut input, limits) {
-        Ok(Some(Event::Head(request))) => Ok(explain(&request)),
+        Ok(Some(Event::Head(request))) => explain(&request),
         Ok(_) => Err("the request is incomplete: a header has an empty line".to_owned()),
         Err(error) => Err(format!(
             "the balancer answers such a request with {}: {}",
@@ -151,6 +156,9 @@ fn in_words(explanation: &Explanation) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| out.push_str(&format!("{name:<9}{text}\n"));
     let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    if let Some(listener) = &explanation.listener {
+        line("listener", listener);
+    }
     line("site", &or_none(&explanation.site));
     line("route", &or_none(&explanation.route));
     line("pool", &or_none(&explanation.pool));
@@ -222,8 +230,34 @@ mod tests {
         let headers: Vec<_> = headers.iter().map(|header| (*header).to_owned()).collect();
         let (head, is_secure) = head(method, url, &headers).unwrap();
         let config = Config::parse(FILE, "b.toml").unwrap();
-        let peer = SocketAddr::new(from.parse().unwrap(), 0);
-        in_words(&explain(&config, head, peer, is_secure).unwrap())
+        let peer = (SocketAddr::new(from.parse().unwrap(), 0), is_secure);
+        in_words(&explain(&config, head, peer, None).unwrap())
+    }
+
+    #[test]
+    fn a_listener_has_its_own_sites_and_proxies() {
+        let file = "backends = [\"127.0.0.1:9001\"]\n\
+                    listeners = [{ name = \"alb\", address = \"127.0.0.1:8080\", trusted_proxies \
+                    = [\"192.0.2.0/24\"] }, { name = \"open\", address = \"127.0.0.1:8081\" }]\n\
+                    sites = [{ name = \"one\", hosts = [\"a\"], listeners = [\"alb\"], routes = [{ \
+                    prefix = \"/\", from = [\"203.0.113.0/24\"], name = \"known\" }] }, { name = \
+                    \"two\", hosts = [\"a\"], listeners = [\"open\"] }]\n";
+        let config = Config::parse(file, "b.toml").unwrap();
+        let explained = |listener| {
+            let headers = ["X-Forwarded-For: 203.0.113.9".to_owned()];
+            let (head, is_secure) = head("GET", "http://a/", &headers).unwrap();
+            let peer = (SocketAddr::new("192.0.2.1".parse().unwrap(), 0), is_secure);
+            explain(&config, head, peer, listener).map(|it| in_words(&it)).map_err(|it| it.message)
+        };
+        for (listener, expected) in [
+            (Some("alb"), "listener alb\nsite     one\nroute    known\n"),
+            (None, "listener alb\nsite     one\nroute    known\n"),
+            (Some("open"), "listener open\nsite     two\nroute    -\n"),
+        ] {
+            assert!(explained(listener).unwrap().starts_with(expected), "{listener:?}");
+        }
+        let why = explained(Some("nlb")).unwrap_err();
+        assert!(why.contains("no listener has the name \"nlb\": write one of alb, open"), "{why}");
     }
 
     #[test]
@@ -317,7 +351,7 @@ mod tests {
         let answer = |url: &str, from: &str| {
             let (head, is_secure) = head("GET", url, &[]).unwrap();
             let peer = SocketAddr::new(from.parse().unwrap(), 0);
-            let explanation = explain(&config, head, peer, is_secure).unwrap();
+            let explanation = explain(&config, head, (peer, is_secure), None).unwrap();
             (explanation.pool.is_some(), explanation.status, explanation.location)
         };
         let (near, far) = ("10.0.0.7", "203.0.113.5");
@@ -352,7 +386,7 @@ mod tests {
         let config = Config::parse(FILE, "b.toml").unwrap();
         let (head, _) = head("GET", "http://app.example/", &["Host: b".to_owned()]).unwrap();
         let peer = "127.0.0.1:0".parse().unwrap();
-        let failure = explain(&config, head, peer, false).unwrap_err();
+        let failure = explain(&config, head, (peer, false), None).unwrap_err();
         assert!(failure.message.contains("with 400"), "{}", failure.message);
     }
 }

@@ -54,6 +54,8 @@ struct Asked {
     headers: Vec<String>,
     #[serde(default = "loopback")]
     from: IpAddr,
+    #[serde(default)]
+    listener: Option<String>,
 }
 
 fn get() -> String {
@@ -318,10 +320,11 @@ impl Api {
     pub(super) fn explain(&self, request: &Request<'_>) -> AdminAnswer {
         self.check_operator(request)?;
         let example = json!({ "url": "wss://app.example/ws", "headers": ["X-Canary: always"] });
-        let Asked { method, url, headers, from } = body(request, &example)?;
+        let Asked { method, url, headers, from, listener } = body(request, &example)?;
         let explained = route::head(&method, &url, &headers).and_then(|(head, is_secure)| {
             route::explained(head, |asked| {
-                self.balancer.explain(asked, SocketAddr::new(from, 0), is_secure)
+                let peer = (SocketAddr::new(from, 0), is_secure);
+                self.balancer.explain(asked, peer, listener.as_deref())
             })
         });
         let explanation = explained.map_err(|why| refuse(Status::BAD_REQUEST, &why))?;

@@ -59,7 +59,7 @@ macro_rules! events {
 }
 
 events! {
-    LISTENING = "listening", Info, process, ["address", "max_connections"],
+    LISTENING = "listening", Info, process, ["address", "max_connections", "listener"],
         "the process accepts connections at these addresses";
     CHANNELS = "channels", Info, process, [],
         "who may use channels without a rule about it";

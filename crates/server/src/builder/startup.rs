@@ -25,7 +25,6 @@ use throng_proto::ws::deflate::{self, Settings as Deflate};
 
 use super::Server;
 use super::tables::MAX_SHARDS;
-use crate::affinity::Placement;
 use crate::app::{AppRoute, RouteAction};
 use crate::cluster::{Guard, Unconnected};
 use crate::error::{Error, Result};
@@ -43,6 +42,7 @@ use crate::ticks;
 use crate::tls::{Secured, Security, wrap};
 use crate::workers::{RouteContext, WorkerPool};
 use crate::ws::SessionMail;
+use throng_io::placement::Placement;
 
 /// The idle time after which the kernel sends TCP keep-alive probes. Heartbeats find a dead peer
 /// sooner; this is for programs that turned them off, and for connections that are not WebSockets.

@@ -341,7 +341,7 @@ mod tests {
         let mut bound = Server::new(App::new()).shards(2).bind("127.0.0.1:0").unwrap();
         let none_such = 1 << 20;
         bound.serving.placement =
-            crate::affinity::place(&[], |cpu| cpu, &[none_such, none_such + 1], 2).ok();
+            throng_io::placement::place(&[], |cpu| cpu, &[none_such, none_such + 1], 2).ok();
         assert_eq!(bound.placement().unwrap().refusals(), []);
         let running = bound.start().unwrap();
         let refused = running.placement().unwrap().refusals();

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use throng_engine::{Admission, Snapshot};
 
 use super::capacity::{Addresses, Capacity};
-use crate::affinity::Placement;
 use crate::hub::Hub;
 use crate::live::Live;
 #[cfg(feature = "metrics")]
@@ -13,6 +12,7 @@ use crate::observe::Observer;
 use crate::stalls::Stalls;
 use crate::tls::Security;
 use crate::workers::WorkerPool;
+use throng_io::placement::Placement;
 
 /// The parts that [`Bound`](super::Bound) and [`Running`](super::Running) share.
 pub(crate) struct Serving {
@@ -45,7 +45,7 @@ macro_rules! getters {
             /// [`CpuAffinity::Cores`](crate::server::CpuAffinity::Cores). Once the server runs, the
             /// placement also has the CPUs that the kernel refused.
             #[must_use]
-            pub fn placement(&self) -> Option<&crate::affinity::Placement> {
+            pub fn placement(&self) -> Option<&throng_io::placement::Placement> {
                 self.serving.placement.as_ref()
             }
 

@@ -6,7 +6,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex};
 
 use throng_balance::shard_over_driver::{Audit, BalanceCommand, BalanceStart, Holdings, Shard};
-use throng_balance::{Backend, BackendReport, Configuration, Metrics, Settings, Target};
+use throng_balance::{Backend, BackendReport, Configuration, Listeners, Metrics, Settings, Target};
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
 use throng_io::{Driver, ServerTls};
@@ -57,6 +57,7 @@ impl NodeOptions<'_> {
                 descriptors_for: self.descriptors_for,
                 admission: Arc::clone(&admission),
                 tls: vec![self.tls.clone()],
+                listeners: Listeners::default(),
                 seed: self.seed + number as u64,
                 access: None,
                 date: LiveDate::beginning_at(0),

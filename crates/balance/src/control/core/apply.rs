@@ -258,7 +258,10 @@ impl ControlCore {
         let started = &self.started;
         let differ = [
             ("listen", started.listen != config.listen),
+            ("listeners", started.listeners != config.listeners),
+            ("share_port", started.share_port != config.share_port),
             ("unix_mode", started.unix_mode != config.unix_mode),
+            ("pin", started.is_pinned != config.is_pinned),
             ("shards", started.shards != config.shards),
             ("descriptors", started.descriptors != config.descriptors),
             ("tls", listen_of(started) != listen_of(config)),

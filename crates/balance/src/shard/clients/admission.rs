@@ -27,13 +27,15 @@ pub(in crate::shard) enum Full {
     All,
     /// The limit of clients of its address.
     Address,
+    /// The limit of clients of its listener, at which none makes room.
+    Listener,
 }
 
 impl Full {
     /// Returns why a client ends whose place another one needs.
     pub(in crate::shard) fn end_reason(self) -> EndReason {
         match self {
-            Self::All => EndReason::Place,
+            Self::All | Self::Listener => EndReason::Place,
             Self::Address => EndReason::PlaceOfAddress,
         }
     }

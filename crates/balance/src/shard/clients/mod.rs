@@ -18,6 +18,7 @@ use super::placing::Loads;
 use super::records::{BalanceRecords, ClientRecord, EighthTick};
 use super::rules::BalanceRules;
 use super::time::Time;
+use crate::listener::{ListenerBySlot, Listeners};
 use crate::unix_peer::known;
 
 /// Admits clients: their number, their slots, and each listener's requirements.
@@ -31,6 +32,9 @@ pub(super) struct ClientGate {
     accept_stopped: bool,
     /// TLS of clients, by listener.
     tls: Vec<Option<ServerTls>>,
+    listeners: Listeners,
+    /// The clients that count at their listener.
+    of_listeners: ListenerBySlot,
     /// Where one shard accepts for all.
     loads: Option<Loads>,
 }
@@ -40,6 +44,7 @@ impl ClientGate {
         admission: Arc<Admission>,
         descriptors_for: usize,
         tls: Vec<Option<ServerTls>>,
+        listeners: Listeners,
     ) -> Self {
         Self {
             admission,
@@ -48,6 +53,8 @@ impl ClientGate {
             descriptors_for,
             accept_stopped: false,
             tls,
+            listeners,
+            of_listeners: ListenerBySlot::default(),
             loads: None,
         }
     }
@@ -108,15 +115,20 @@ impl ClientGate {
         }
     }
 
-    /// Counts one more client, unless a limit is reached: of all, or of its address.
+    /// Counts one more client, unless a limit is reached: of all, of its address, or of its
+    /// listener.
     pub(super) fn enter(
         &self,
         rules: &BalanceRules,
         address: IpAddr,
-        is_proxy: bool,
+        (is_proxy, listener): (bool, ListenerId),
     ) -> Result<Option<AddressKey>, Full> {
+        if !self.listeners.enter(listener) {
+            return Err(Full::Listener);
+        }
         let of_address = if is_proxy { None } else { self.most_of_address(rules, address) };
-        self.admission.enter(self.most_connections(rules), address, of_address)
+        let entered = self.admission.enter(self.most_connections(rules), address, of_address);
+        entered.inspect_err(|_| self.listeners.leave(listener))
     }
 
     /// Counts a client for the address that its PROXY header names, if that has a limit. Returns
@@ -130,13 +142,23 @@ impl ClientGate {
         Some(self.admission.enter_address(address, most))
     }
 
-    /// Uncounts a client that was not adopted.
-    pub(super) fn undo(&self, counted: Option<AddressKey>) {
+    /// Uncounts a client that was not adopted, or has no count; also for its listener.
+    pub(super) fn undo(&self, counted: Option<AddressKey>, listener: Option<ListenerId>) {
         self.admission.leave(counted);
+        listener.inspect(|listener| self.listeners.leave(*listener));
     }
 
     /// Enters a counted client.
-    pub(super) fn admit(&mut self, id: ConnId, counted: Option<AddressKey>, now: Instant) {
+    pub(super) fn admit(
+        &mut self,
+        id: ConnId,
+        counted: Option<AddressKey>,
+        listener: ListenerId,
+        now: Instant,
+    ) {
+        if self.listeners.counts(listener) {
+            self.of_listeners.insert(id.slot(), listener);
+        }
         self.counted.insert(id.slot(), counted);
         self.places.enter(id, counted, now);
     }
@@ -158,10 +180,26 @@ impl ClientGate {
         self.admission.may_pass(random, now)
     }
 
-    /// Counts a client that comes from the predecessor. It never evicts another: it has a tunnel.
-    pub(super) fn adopt(&mut self, id: ConnId, counted: Option<AddressKey>) {
+    /// Counts a client that comes from the predecessor, where it counted at the listener of this
+    /// name. It never evicts another: it has a tunnel.
+    pub(super) fn adopt(
+        &mut self,
+        id: ConnId,
+        counted: Option<AddressKey>,
+        listener: Option<&str>,
+    ) {
         self.admission.adopt(counted);
         self.counted.insert(id.slot(), counted);
+        if let Some(listener) = listener.and_then(|name| self.listeners.counted(name)) {
+            self.listeners.adopt(listener);
+            self.of_listeners.insert(id.slot(), listener);
+        }
+    }
+
+    /// Returns the name of the listener where a client counts, if it does.
+    pub(super) fn listener_name(&self, id: ConnId) -> Option<&str> {
+        let rules = self.listeners.rules(self.of_listeners.get(id.slot())?)?;
+        Some(&rules.name)
     }
 
     /// Takes the count of a client that must leave its place to another one.
@@ -177,6 +215,9 @@ impl ClientGate {
 
     /// Uncounts a client connection that has ended.
     pub(super) fn release(&mut self, id: ConnId) {
+        if let Some(listener) = self.of_listeners.take(id.slot()) {
+            self.listeners.leave(listener);
+        }
         if !self.places.leave_reserve(id) {
             let counted = self.counted.take(id.slot());
             self.admission.leave(counted);

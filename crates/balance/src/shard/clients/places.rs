@@ -107,6 +107,7 @@ impl Lines {
         match full {
             Full::All => Some(&mut self.all),
             Full::Address => self.of_address.get_mut(&key?),
+            Full::Listener => None,
         }
     }
 
@@ -186,6 +187,7 @@ impl Places {
         let new = match full {
             Full::All => self.new.pop_oldest(is_new),
             Full::Address => self.new_of_address.pop_oldest(key, time.now(), is_new),
+            Full::Listener => None,
         };
         if let Some(id) = new {
             return Some(Evicted::New(id));

@@ -22,7 +22,7 @@ use crate::settings::next_source;
 pub(super) struct Dispatch {
     picker: Picker,
     waiting: Waiting,
-    /// The index of the next of `settings.sources`.
+    /// The index of the next source, which all pools share.
     source: usize,
 }
 
@@ -31,13 +31,9 @@ impl Dispatch {
         Self { picker: Picker::new(seed), waiting: Waiting::default(), source: 0 }
     }
 
-    /// Returns the address to connect from to `backend`, if one is configured.
-    pub(super) fn next_source(
-        &mut self,
-        rules: &BalanceRules,
-        backend: PeerAddress,
-    ) -> Option<SocketAddr> {
-        next_source(&rules.settings().sources, &mut self.source, backend)
+    /// Returns the address to connect from to `backend` of this pool, if one is configured.
+    pub(super) fn next_source(&mut self, pool: &Pool, backend: PeerAddress) -> Option<SocketAddr> {
+        next_source(&pool.settings.sources, &mut self.source, backend)
     }
 
     /// Returns its random numbers.

@@ -132,7 +132,7 @@ where
                 self.continued += count;
                 parts.meters.count(|it| it.tunnels_taken_over += count);
                 for (_, Entered { moving, backend }) in tunnels {
-                    parts.clients.adopt(moving.client(), moving.counted());
+                    parts.clients.adopt(moving.client(), moving.counted(), moving.listener());
                     moving.enter(driver, parts, TunnelGuard::adopt(&backend), now);
                 }
                 None

@@ -33,6 +33,8 @@ pub(super) struct TunnelRecord {
     class: Option<String>,
     /// Its places in limits of tunnels.
     places: Option<MovedPlaces>,
+    /// The name of the listener where its client counts.
+    listener: Option<String>,
 }
 
 /// The names of limits, and the keys under which they count a tunnel.
@@ -64,7 +66,7 @@ impl Carried for MovedPlaces {
 throng_carry::carried! {
     TunnelRecord {
         required { 1 client, 3 upstream, 5 backend, 7 of_client, 9 of_upstream, 15 frozen_at }
-        optional { 2 counted, 4 entry, 6 pool, 8 class, 10 places }
+        optional { 2 counted, 4 entry, 6 pool, 8 class, 10 places, 12 listener }
         // Without these bytes a stream would have a gap.
         if_any { 11 to_client, 13 to_upstream }
         rebuilt { }
@@ -109,6 +111,7 @@ impl TunnelRecord {
                 let places = parts.tunnels.moved_places(client, limits);
                 (!places.is_empty()).then_some(MovedPlaces(places))
             },
+            listener: parts.clients.listener_name(client).map(str::to_owned),
         };
         parts.meters.count(|it| {
             it.connections -= 1;
@@ -162,6 +165,11 @@ impl<R> Moving<R> {
         self.tunnel.counted.and_then(AddressKey::new)
     }
 
+    /// Returns the name of the listener where its client counts.
+    pub(super) fn listener(&self) -> Option<&str> {
+        self.tunnel.listener.as_deref()
+    }
+
     /// Enters a tunnel into the parts, and continues its connections in the driver.
     pub(super) fn enter<D: Driver<Record = R>>(
         self,
@@ -186,6 +194,7 @@ impl<R> Moving<R> {
             entry,
             class,
             places,
+            listener: _,
         } = tunnel;
         let class = parts.rules.configuration().classes.named(class.as_deref());
         if let Some(MovedPlaces(places)) = places {
@@ -311,6 +320,7 @@ mod tests {
             entry: Some(entry),
             class: Some("shop\n/ws".to_owned()),
             places: Some(MovedPlaces(vec![("dial".to_owned(), 7), ("user".to_owned(), u64::MAX)])),
+            listener: Some("edge".to_owned()),
         };
         let mut unsent = Batch::default();
         unsent.append(|out| out.extend_from_slice(b"unsent"));
@@ -333,6 +343,7 @@ mod tests {
         let frozen = throng_carry::freeze(&before);
         let after: Moving<SocketRecord> = throng_carry::thaw(&frozen).unwrap();
         assert_eq!((after.backend(), after.pool()), (before.backend(), Some("chat")));
+        assert_eq!(after.listener(), Some("edge"));
         assert_eq!(after.tunnel.of_client, before.tunnel.of_client);
         assert_eq!(after.tunnel.of_upstream, before.tunnel.of_upstream);
         assert_eq!(after.tunnel.places, before.tunnel.places);

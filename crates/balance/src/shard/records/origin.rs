@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use throng_io::{ConnId, ServerTls};
+use throng_io::{ConnId, ListenerId, ServerTls};
 
 use crate::access::Subject;
 use crate::unix_peer::known;
@@ -32,11 +32,18 @@ pub(in crate::shard) struct Origin {
     tls_version: u16,
     /// The number of the rules that its TLS handshake has followed.
     policy: u64,
+    /// The listener that it connected to.
+    listener: ListenerId,
 }
 
 impl Origin {
     /// Creates it for a client of a listener with this TLS.
-    pub(in crate::shard) fn new(id: ConnId, peer: SocketAddr, tls: Option<ServerTls>) -> Self {
+    pub(in crate::shard) fn new(
+        id: ConnId,
+        peer: SocketAddr,
+        listener: ListenerId,
+        tls: Option<ServerTls>,
+    ) -> Self {
         Self {
             id,
             peer,
@@ -49,11 +56,17 @@ impl Origin {
             is_host_bound: false,
             tls_version: 0,
             policy: 0,
+            listener,
         }
     }
 
     pub(in crate::shard) fn id(&self) -> ConnId {
         self.id
+    }
+
+    /// Returns the listener that it connected to.
+    pub(in crate::shard) fn listener(&self) -> ListenerId {
+        self.listener
     }
 
     /// Returns its address, from the kernel or its PROXY header.

@@ -140,7 +140,7 @@ impl BalanceParts {
             if may_reuse { idle.take_usable(backend, owner, records, actions) } else { None };
         let connected = match reused {
             Some(reused) => Ok(reused),
-            None => self.connect(driver, target, address),
+            None => self.connect(driver, (pool, target), address),
         };
         let upstream_id = match connected {
             Ok(upstream) => upstream,
@@ -182,11 +182,11 @@ impl BalanceParts {
     fn connect<D: Driver>(
         &mut self,
         driver: &mut D,
-        target: &Target,
+        (pool, target): (&Pool, &Target),
         client: SocketAddr,
     ) -> io::Result<ConnId> {
         let address = target.backend.address();
-        let local = self.dispatch.next_source(&self.rules, address);
+        let local = self.dispatch.next_source(pool, address);
         target.backend.totals().connects.fetch_add(1, Relaxed);
         let Some(tls) = &target.tls else { return driver.connect(address, local) };
         let mut preface = Vec::new();
@@ -257,10 +257,11 @@ impl BalanceParts {
     pub(in crate::shard) fn refuse_beyond(&mut self, id: ConnId, full: Full, is_head: bool) {
         let (status, reason) = match full {
             Full::All => (503, FULL),
+            Full::Listener => (503, "too many connections to this address"),
             Full::Address => (429, "too many connections from this address"),
         };
         self.meters.count(|it| match full {
-            Full::All => it.answered_full += 1,
+            Full::All | Full::Listener => it.answered_full += 1,
             Full::Address => it.answered_full_address += 1,
         });
         self.answer_error(id, status, reason, is_head);

@@ -60,9 +60,9 @@ impl BalanceParts {
         address: SocketAddr,
         listener: ListenerId,
     ) {
-        let settings = self.rules.settings();
-        let (accept_proxy, head) = (settings.accept_proxy, settings.timeouts.head);
-        let is_proxy = self.rules.trusts(address.ip());
+        let accept_proxy = self.rules.accepts_proxy(listener);
+        let head = self.rules.timeouts().head;
+        let is_proxy = self.rules.trusts(address.ip(), listener);
         if accept_proxy && !is_proxy {
             self.meters.count(|it| {
                 it.refused += 1;
@@ -72,20 +72,20 @@ impl BalanceParts {
             let subject = Subject { session: None, peer: client.map(|_| address), client };
             return self.log.ended(&subject, None, EndReason::UntrustedProxy);
         }
-        let admitted = self.enter_or_make_room(driver, address, is_proxy);
+        let admitted = self.enter_or_make_room(driver, address, (is_proxy, listener));
         if let Err(full) = admitted {
             self.count_refused(full);
         }
         let Ok(id) = driver.adopt(socket) else {
             if let Ok(counted) = admitted {
-                self.clients.undo(counted);
+                self.clients.undo(counted, Some(listener));
                 self.meters.count(|it| it.refused += 1);
             }
             return;
         };
         match admitted {
             Ok(counted) => {
-                self.clients.admit(id, counted, driver.now());
+                self.clients.admit(id, counted, listener, driver.now());
                 self.meters.count(|it| it.accepted += 1);
             }
             Err(full) => {
@@ -94,7 +94,7 @@ impl BalanceParts {
                 }
             }
         }
-        let mut origin = Origin::new(id, address, self.clients.tls(listener));
+        let mut origin = Origin::new(id, address, listener, self.clients.tls(listener));
         if !accept_proxy && let Some(tls) = origin.take_tls() {
             driver.secure_accepted(id, &tls, known(address.ip()).map(|_| address), &[]);
         }
@@ -110,15 +110,15 @@ impl BalanceParts {
         &mut self,
         driver: &mut D,
         address: SocketAddr,
-        is_proxy: bool,
+        by: (bool, ListenerId),
     ) -> Result<Option<AddressKey>, Full> {
-        let mut entered = self.clients.enter(&self.rules, address.ip(), is_proxy);
+        let mut entered = self.clients.enter(&self.rules, address.ip(), by);
         for _ in 0..MAX_EVICTIONS {
             let Err(full) = entered else { break };
             let Some(id) = self.evict(full, address) else { break };
             self.count_refused(full);
             self.close_for_another(driver, id, full);
-            entered = self.clients.enter(&self.rules, address.ip(), is_proxy);
+            entered = self.clients.enter(&self.rules, address.ip(), by);
         }
         entered
     }
@@ -153,7 +153,7 @@ impl BalanceParts {
         self.meters.count(|it| {
             it.refused += 1;
             match full {
-                Full::All => it.refused_full += 1,
+                Full::All | Full::Listener => it.refused_full += 1,
                 Full::Address => it.refused_full_address += 1,
             }
         });
@@ -163,7 +163,9 @@ impl BalanceParts {
     /// another of its clients makes room; if no other can, the new one gets a place of the
     /// reserve.
     fn count_behind_proxy(&mut self, id: ConnId, address: SocketAddr) {
-        if self.rules.trusts(address.ip()) || self.clients.beyond(id).is_some() {
+        let Some(client) = self.records.client(id) else { return };
+        let listener = client.origin.listener();
+        if self.rules.trusts(address.ip(), listener) || self.clients.beyond(id).is_some() {
             return;
         }
         let entered = match self.clients.enter_address(&self.rules, address.ip()) {
@@ -176,7 +178,7 @@ impl BalanceParts {
                 self.count_refused(full);
                 let Some(oldest) = self.evict(full, address) else {
                     let counted = self.clients.take_count(id);
-                    self.clients.undo(counted);
+                    self.clients.undo(counted, None);
                     if let Some(oldest) = self.enter_reserve(id, full) {
                         self.actions.push(ConnAction::Evict(oldest, full));
                     }

@@ -21,10 +21,10 @@ use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::{Beginning, RequestLog};
 use crate::shard::rules::BalanceRules;
 use crate::site::{
-    Chosen, CountedRequest, Policy, RequestIds, RuleNames, SiteRule, Sites, Splitting, Treatment,
-    Unrouted, Variables,
+    Chosen, CountedRequest, HostTable, Policy, RequestIds, RuleNames, SiteRule, Sites, Splitting,
+    Treatment, Unrouted, Variables,
 };
-use crate::unix_peer::client_address;
+use crate::unix_peer::{client_address, is_among};
 
 const LOOPED: &str = "this request has come through this balancer before: a backend of it, or \
                       of one behind it, leads back to it";
@@ -129,8 +129,13 @@ pub(super) fn own_answer(
         Some(response) => (response, "a challenge of the authority"),
         None => {
             let (https, name) = (&configuration.https, origin.server_name());
-            let is_trusted = || rules.trusts(origin.address().ip());
-            let refusal = || https.refusal(request, origin.is_secure(), name, is_trusted);
+            let listener = origin.listener();
+            let is_trusted = || rules.trusts(origin.address().ip(), listener);
+            let plain = rules.plain(listener);
+            let refusal = || match origin.is_secure() {
+                false => plain.response(request),
+                true => https.refusal(request, true, name, is_trusted),
+            };
             match origin.is_due_tls().then(refusal).flatten() {
                 Some(response) if !origin.is_secure() => (response, "the client uses no TLS"),
                 Some(response) => (response, MISDIRECTED),
@@ -145,9 +150,11 @@ pub(super) fn own_answer(
 /// Returns the answer to a request for a site with other rules of TLS than its connection has
 /// followed. A trusted proxy repeats the host that its own client has named.
 fn misdirected(rules: &BalanceRules, request: &Request<'_>, origin: &Origin) -> Option<Response> {
-    let policies = rules.configuration().policies.as_ref()?;
+    let Configuration { policies, sites, .. } = &**rules.configuration();
+    let (policies, listener) = (policies.as_ref()?, origin.listener());
+    let site = sites.as_ref()?.index(request.host(), rules.host_table(listener));
     let is_refused =
-        policies.refuses(request.host(), origin.policy()) && !rules.trusts(origin.address().ip());
+        policies.refuses(site, origin.policy()) && !rules.trusts(origin.address().ip(), listener);
     is_refused.then(|| Response::error(Status::MISDIRECTED_REQUEST, MISDIRECTED))
 }
 
@@ -167,8 +174,9 @@ pub(super) fn begin_exchange(
         return Err(Unserved::Refused(508, LOOPED));
     }
     let ip = origin.address().ip();
-    let is_trusted = rules.trusts(ip);
-    let client = client_address(request, origin.address(), &settings.trusted_proxies);
+    let proxies = rules.proxies(origin.listener());
+    let is_trusted = is_among(ip, proxies);
+    let client = client_address(request, origin.address(), proxies);
     let is_secure = match is_trusted {
         true => forward::came_by_https(request),
         false => origin.is_secure(),
@@ -198,7 +206,8 @@ pub(super) fn begin_exchange(
         let draw = |policy: &Policy| RequestId::new(policy, (request, is_trusted), rules, log);
         let (key, cookie_key) = (asked.key(), &settings.cookie_key);
         let switched = &rules.configuration().maintenance;
-        let asking = Asking { of, key, cookie_key, switched, draw: &draw, now };
+        let table = rules.host_table(origin.listener());
+        let asking = Asking { of, table, key, cookie_key, switched, draw: &draw, now };
         let chosen = route((sites, limits), asking, &mut places, (scratch, random)).map_err(
             |unforwarded| {
                 let Unforwarded { names, policy: of_route, id, mut answer } = unforwarded;
@@ -318,6 +327,8 @@ fn blocked() -> OwnAnswer {
 /// A request whose route is looked up.
 struct Asking<'r> {
     of: Variables<'r>,
+    /// The hosts of its listener.
+    table: HostTable,
     /// The key of a handshake.
     key: Option<&'r Key>,
     /// The points of splits depend on it.
@@ -348,12 +359,13 @@ fn route<'s, 'r>(
     (scratch, random): (&mut Vec<u8>, &mut Random),
 ) -> Result<(Chosen<'s>, &'s SiteRule), Unforwarded<'s, 'r>> {
     let of = asking.of;
-    if let Some((response, names)) = sites.maintenance(of.request, of.client, asking.switched) {
+    let asked = (of.request, asking.table);
+    if let Some((response, names)) = sites.maintenance(asked, of.client, asking.switched) {
         let answer = OwnAnswer::new(response, "the site is under maintenance");
         let (names, answer) = (Some(names), Box::new(answer));
         return Err(Unforwarded { names, policy: None, id: None, answer });
     }
-    let rule = match sites.find(of.request, of.client, scratch) {
+    let rule = match sites.find(asked, of.client, scratch) {
         Ok(rule) => rule,
         Err(Unrouted { status, reason, names }) => {
             let answer = Box::new(OwnAnswer::refusal(Response::error(status, reason), reason));

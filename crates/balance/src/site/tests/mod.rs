@@ -41,9 +41,18 @@ pub(super) fn get(host: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\nHost: {host}")
 }
 
+/// The names of a file with these pools.
+pub(super) fn names<'p>(pools: &'p [Arc<str>]) -> Names<'p> {
+    Names { pools, limits: &[], listeners: &[] }
+}
+
 /// Formats the result of a lookup: site and route, or the status.
 fn found(sites: &Sites, head: &str) -> String {
-    with_request(head, |request| match sites.find(request, CLIENT, &mut Vec::new()) {
+    found_at(sites, HostTable::default(), head)
+}
+
+fn found_at(sites: &Sites, table: HostTable, head: &str) -> String {
+    with_request(head, |request| match sites.find((request, table), CLIENT, &mut Vec::new()) {
         Ok(rule) if rule.names.route.is_empty() => format!("{} -", rule.names.site),
         Ok(rule) => format!("{} {}", rule.names.site, rule.names.route),
         Err(Unrouted { status: Status::NOT_FOUND, .. }) => "404".to_owned(),
@@ -56,7 +65,8 @@ fn pool(name: &str) -> Option<RouteAction> {
 }
 
 fn compile(sites: &[SiteConfig]) -> Sites {
-    Sites::compile(sites, (["p", "q"], &[]), &PolicyConfig::default(), false).unwrap()
+    Sites::compile(sites, names(&["p".into(), "q".into()]), &PolicyConfig::default(), false)
+        .unwrap()
 }
 
 fn site(hosts: &[&str], routes: Vec<RouteConfig>) -> SiteConfig {
@@ -258,7 +268,8 @@ fn top_level_backends_have_all_other_hosts_and_routes_without_an_action() {
     let routes = vec![RouteConfig { path: vec!["/x".to_owned()], ..RouteConfig::default() }];
     let configured = [site(&["a"], routes)];
     let sites =
-        Sites::compile(&configured, (["default"], &[]), &PolicyConfig::default(), true).unwrap();
+        Sites::compile(&configured, names(&["default".into()]), &PolicyConfig::default(), true)
+            .unwrap();
     for (head, expected) in [
         (get("a", "/x"), "a /x"),
         (get("a", "/y"), "a -"),
@@ -272,8 +283,8 @@ fn top_level_backends_have_all_other_hosts_and_routes_without_an_action() {
     ] {
         assert_eq!(found(&sites, &head), expected, "{head}");
     }
-    let error =
-        Sites::compile(&configured, (["p"], &[]), &PolicyConfig::default(), false).unwrap_err();
+    let error = Sites::compile(&configured, names(&["p".into()]), &PolicyConfig::default(), false)
+        .unwrap_err();
     assert!(error[0].key == "sites[0].routes[0]" && error[0].remedy.contains("pool"), "{error:?}");
 }
 
@@ -381,9 +392,9 @@ fn a_lookup_does_not_allocate() {
     for path in ["/r7/a/b", "/s7/x", "/r7/%20%C3%A9", "/r7/a%2Fb//c;d", "/none", "//r7/..%2f"] {
         with_request(&get("x.y.A.example:80", path), |request| {
             let mut scratch = Vec::new();
-            let _ = sites.find(request, CLIENT, &mut scratch);
+            let _ = sites.find((request, HostTable::default()), CLIENT, &mut scratch);
             let counted = allocation_counter::measure(|| {
-                let _ = sites.find(request, CLIENT, &mut scratch);
+                let _ = sites.find((request, HostTable::default()), CLIENT, &mut scratch);
             });
             assert_eq!(counted.count_total, 0, "{path}");
         });
@@ -462,14 +473,20 @@ fn mistakes_name_setting_value_and_remedy() {
             "hosts",
         ),
     ] {
-        let mistakes = Sites::compile(&[site], (["p", "q"], &[]), &PolicyConfig::default(), false)
-            .unwrap_err();
+        let mistakes = Sites::compile(
+            &[site],
+            names(&["p".into(), "q".into()]),
+            &PolicyConfig::default(),
+            false,
+        )
+        .unwrap_err();
         let first = &mistakes[0];
         assert_eq!((first.key.as_str(), first.value.as_str()), (key, value), "{mistakes:?}");
         assert!(first.remedy.contains(remedy), "{mistakes:?}");
     }
     let two = [site(&["a", "b"], Vec::new()), site(&["c", "B"], Vec::new())];
-    let mistakes = Sites::compile(&two, (["p"], &[]), &PolicyConfig::default(), false).unwrap_err();
+    let mistakes =
+        Sites::compile(&two, names(&["p".into()]), &PolicyConfig::default(), false).unwrap_err();
     assert_eq!(mistakes[0].key, "sites[1].hosts[1]");
     assert!(mistakes[0].remedy.contains("sites[0]"), "{mistakes:?}");
 }
@@ -492,7 +509,7 @@ fn an_explanation_names_the_route_the_readings_and_why_others_are_not() {
     }]);
     let explain = |head: &str| {
         with_request(head, |request| {
-            sites.explain(variables(request), (&[], &CookieKey::default()))
+            sites.explain(variables(request), HostTable::default(), (&[], &CookieKey::default()))
         })
     };
     let known = explain(&get("a", "/x"));
@@ -556,7 +573,7 @@ fn the_cost_of_a_lookup() {
                 let began = processor_time();
                 for _ in 0..lookups {
                     let _ = std::hint::black_box(compiled.find(
-                        std::hint::black_box(request),
+                        std::hint::black_box((request, HostTable::default())),
                         CLIENT,
                         &mut scratch,
                     ));
@@ -566,4 +583,53 @@ fn the_cost_of_a_lookup() {
             });
         }
     }
+}
+
+#[test]
+fn a_pattern_is_in_one_site_of_each_listener() {
+    let known = ["listen", "edge", "mesh"].map(Arc::<str>::from);
+    let pools = ["default".into()];
+    let compile = |sites: &[SiteConfig], has_backends| {
+        let names = Names { listeners: &known, ..names(&pools) };
+        Sites::compile(sites, names, &PolicyConfig::default(), has_backends)
+    };
+    let at = |name: &str, hosts: &[&str], listeners: &[&str]| SiteConfig {
+        name: Some(name.to_owned()),
+        listeners: listeners.iter().map(|it| (*it).to_owned()).collect(),
+        action: pool("default"),
+        ..site(hosts, Vec::new())
+    };
+    let sites = [
+        at("edge", &["a", "*.a"], &["edge"]),
+        at("mesh", &["a", "*"], &["mesh"]),
+        at("all", &["b"], &[]),
+    ];
+    let compiled = compile(&sites, true).unwrap();
+    assert!(compiled.have_listeners() && !compile(&sites[2..], true).unwrap().have_listeners());
+    for (listener, expected) in [
+        ("listen", ["* -", "* -", "all -"]),
+        ("edge", ["edge -", "edge -", "all -"]),
+        ("mesh", ["mesh -", "mesh -", "all -"]),
+        // No longer in the file.
+        ("gone", ["* -", "* -", "all -"]),
+    ] {
+        let table = compiled.table(listener);
+        let found = ["a", "x.a", "b"].map(|host| found_at(&compiled, table, &get(host, "/")));
+        assert_eq!(found, expected, "{listener}");
+    }
+    for (listeners, expected) in [
+        (&["mesh", "edge"][..], "sites[1].hosts[0] is \"a\": sites[0] has it already"),
+        (&[], "sites[1].hosts[0] is \"a\": sites[0] has it already"),
+        (&["lan"], "sites[1].listeners[0] is \"lan\": no listener has this name: write one of"),
+    ] {
+        let sites = [at("edge", &["a"], &["edge"]), at("other", &["a"], listeners)];
+        let mistakes = compile(&sites, false).unwrap_err();
+        let [SiteMistake { key, value, remedy }] = &*mistakes else { panic!("{mistakes:?}") };
+        assert!(format!("{key} is {value}: {remedy}").starts_with(expected), "{mistakes:?}");
+    }
+    // The rules of TLS are chosen by the name alone.
+    let mut sites = [at("edge", &["a"], &["edge"]), at("mesh", &["A"], &["mesh"])];
+    sites[1].tls.min_version = Some(throng_tls::Version::Tls13);
+    let mistakes = compile(&sites, false).unwrap_err();
+    assert!(mistakes[0].remedy.contains("other rules of TLS"), "{mistakes:?}");
 }

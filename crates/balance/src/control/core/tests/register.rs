@@ -130,7 +130,7 @@ fn a_silent_backend_is_asked_itself_and_goes_when_it_does_not_answer() {
     expire(&mut core, at(10.0));
     assert!(core.take_configuration().is_some(), "checks get it, too");
     let asked: Vec<_> =
-        core.checks().map(|(target, check)| (target.backend.address(), check)).collect();
+        core.checks().map(|(target, check, _)| (target.backend.address(), check)).collect();
     assert_eq!(asked, [(address(2), Check::new(CheckKind::Tcp))]);
     // It answers: it stays for as long as it does, with tunnels and without.
     for second in 11..100 {
