@@ -1,14 +1,15 @@
 //! The format of a publication between nodes.
 //!
 //! ```text
-//! [place] version kind flags origin:8 published:8 [except:8] [key:8] [name] [id] payload
+//! [place] version kind flags origin:8 published:8 [except:8] [key:8] [name] [id] [publisher]
+//!         payload
 //! ```
 //!
-//! Numbers are big-endian; `name` and `id` begin with two bytes of length. For a channel with
-//! history the broker's script prepends the place as text: epoch, offset and tag with colons in
-//! between, and a space. A plus sign replaces the space if the publication was first delivered
-//! without a place, to nodes where its channel has no history. An epoch begins with a hexadecimal
-//! digit and a version is smaller, so the first byte distinguishes the two forms.
+//! Numbers are big-endian; `name`, `id` and `publisher` begin with two bytes of length. For a
+//! channel with history the broker's script prepends the place as text: epoch, offset and tag with
+//! colons in between, and a space. A plus sign replaces the space if the publication was first
+//! delivered without a place, to nodes where its channel has no history. An epoch begins with a
+//! hexadecimal digit and a version is smaller, so the first byte distinguishes the two forms.
 //!
 //! Servers are upgraded one after the other. So a release reads the format of the release before
 //! it, and writes nothing that the older release cannot read: a new format is read by one release,
@@ -30,9 +31,10 @@ const EXCEPT: u8 = 4;
 const KEY: u8 = 8;
 const NAME: u8 = 16;
 const ID: u8 = 32;
-const KNOWN: u8 = TEXT | INCOMPRESSIBLE | EXCEPT | KEY | NAME | ID;
+const PUBLISHER: u8 = 64;
+const KNOWN: u8 = TEXT | INCOMPRESSIBLE | EXCEPT | KEY | NAME | ID | PUBLISHER;
 
-/// Maximum bytes of the name and of the id of a server-sent event.
+/// Maximum bytes of the name and of the id of a server-sent event, and of a publisher.
 pub const MAX_NAME: usize = u16::MAX as usize;
 
 /// A publication, borrowed from the received bytes.
@@ -54,6 +56,8 @@ pub struct Envelope<'a> {
     pub name: Option<&'a str>,
     /// Id of the server-sent event.
     pub id: Option<&'a str>,
+    /// Description of the client that has published it.
+    pub publisher: Option<&'a str>,
     /// The message.
     pub payload: &'a [u8],
 }
@@ -110,10 +114,12 @@ fn number(text: Option<&str>) -> Result<u64, Malformed> {
     text.and_then(|text| text.parse().ok()).ok_or(Malformed)
 }
 
-/// Appends a publication to `out`. A name or id of more than [`MAX_NAME`] bytes is left out.
+/// Appends a publication to `out`. A name, id or publisher of more than [`MAX_NAME`] bytes is left
+/// out.
 pub fn encode(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
     let name = envelope.name.filter(|name| name.len() <= MAX_NAME);
     let id = envelope.id.filter(|id| id.len() <= MAX_NAME);
+    let publisher = envelope.publisher.filter(|publisher| publisher.len() <= MAX_NAME);
     let flags = [
         (envelope.is_text, TEXT),
         (envelope.is_incompressible, INCOMPRESSIBLE),
@@ -121,6 +127,7 @@ pub fn encode(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
         (envelope.key.is_some(), KEY),
         (name.is_some(), NAME),
         (id.is_some(), ID),
+        (publisher.is_some(), PUBLISHER),
     ];
     let flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum();
     out.extend([VERSION, PUBLICATION, flags]);
@@ -129,7 +136,7 @@ pub fn encode(envelope: &Envelope<'_>, out: &mut Vec<u8>) {
     for number in [envelope.except, envelope.key].into_iter().flatten() {
         out.extend(number.to_be_bytes());
     }
-    for text in [name, id].into_iter().flatten() {
+    for text in [name, id, publisher].into_iter().flatten() {
         out.extend((text.len() as u16).to_be_bytes());
         out.extend(text.as_bytes());
     }
@@ -183,15 +190,25 @@ pub fn decode(bytes: &[u8]) -> Result<(Option<Place>, Envelope<'_>), Malformed> 
         true => take_text(&mut rest).map(Some),
         false => Ok(None),
     };
-    let (name, id) = (text(NAME)?, text(ID)?);
+    let (name, id, publisher) = (text(NAME)?, text(ID)?, text(PUBLISHER)?);
     let is_text = flags & TEXT != 0;
     if is_text && str::from_utf8(rest).is_err() {
         return Err(Malformed);
     }
     let is_incompressible = flags & INCOMPRESSIBLE != 0;
     let payload = rest;
-    let envelope =
-        Envelope { is_text, is_incompressible, origin, published, except, key, name, id, payload };
+    let envelope = Envelope {
+        is_text,
+        is_incompressible,
+        origin,
+        published,
+        except,
+        key,
+        name,
+        id,
+        publisher,
+        payload,
+    };
     Ok((place, envelope))
 }
 
@@ -224,6 +241,7 @@ mod tests {
             key: Some(9),
             name: Some("price"),
             id: Some(""),
+            publisher: None,
             payload: "grün".as_bytes(),
         }
     }
@@ -237,7 +255,8 @@ mod tests {
     #[test]
     fn a_publication_is_read_as_it_was_written() {
         let plain = Envelope { payload: &[0xff, 0], ..Envelope::default() };
-        for envelope in [Envelope::default(), plain, full()] {
+        let published = Envelope { publisher: Some("{\"user\":\"ann\"}"), ..full() };
+        for envelope in [Envelope::default(), plain, full(), published] {
             let bytes = encoded(&envelope);
             assert_eq!(decode(&bytes), Ok((None, envelope.clone())));
             let place = Place { epoch: 0xab, offset: 12, tag: u64::MAX };

@@ -54,12 +54,14 @@ pub use conn::map::{ConnMap, IdHasher};
 pub use conn::progress::Progress;
 pub use conn::proxy_protocol::ProxyProtocol;
 pub use conn::slab::{Index, Slab};
+pub use connections::dialect::{Delivered, Dialect};
 pub use connections::wanted::WantedBy;
 pub use context::{Core, Cx};
 pub use drain::DrainPlan;
 pub use histogram::Histogram;
 pub use limits::{Limit, Limits};
 pub use message::{EndReason, Fault, Notice, Refusal, UserEvent};
+pub use outbox::about::{About, PresenceChange, PresenceNote};
 pub use outbox::frame::{Frame, FrameParts};
 pub use outbox::sent::Sent;
 pub use outbox::spares::Spares;
@@ -72,7 +74,7 @@ pub use pubsub::history::{
     HistoryCounts, HistoryTail, Position, PositionError, Publication, Recorded, Recovery, Since,
 };
 pub use pubsub::presence::{
-    Presence, PresenceChange, PresenceCounts, PresenceEvent, PresenceRules, PresenceSwitch, Present,
+    Presence, PresenceCounts, PresenceEvent, PresenceRules, PresenceSwitch, Present,
 };
 pub use pubsub::relay::{
     Carried, CarriedOutcome, CarriedPresence, Joined, Question, Relay, RelayFill,

@@ -56,7 +56,9 @@ impl Connections {
     #[cold]
     pub(crate) fn fail_for(&mut self, id: ConnId, reason: EndReason) {
         self.note_fault(id, Fault::Ended(reason));
-        self.fail(id, reason.code().get(), reason.text());
+        let usual = (reason.code().get(), reason.text());
+        let (code, text) = self.closing(id, Fault::Ended(reason), usual);
+        self.fail(id, code, text);
     }
 
     /// Records the end of a connection that was refused at a limit and sent no request to refuse.

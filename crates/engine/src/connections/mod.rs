@@ -7,6 +7,7 @@
 
 mod behind;
 mod close;
+pub(crate) mod dialect;
 pub(crate) mod memory;
 mod output;
 pub(crate) mod publishers;

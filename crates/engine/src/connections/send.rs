@@ -187,6 +187,8 @@ impl Connections {
         self.stats.slow_consumers += 1;
         self.outbox.counters_mut()[usize::from(class)].slow_consumers += 1;
         self.note_fault(id, Fault::SlowConsumer);
-        self.fail(id, CloseCode::POLICY_VIOLATION.get(), "slow consumer");
+        let usual = (CloseCode::POLICY_VIOLATION.get(), "slow consumer");
+        let (code, text) = self.closing(id, Fault::SlowConsumer, usual);
+        self.fail(id, code, text);
     }
 }

@@ -10,6 +10,7 @@ mod presence;
 mod publish;
 pub(crate) mod recent;
 mod recorded;
+mod views;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use throng_proto::ws::{Message, Opcode, deflate};
 use crate::conn::record::ServiceFields;
 use crate::conn::stage::{AfterFlush, Stage, flag};
 use crate::connections::Connections;
+use crate::connections::dialect::Dialect;
 use crate::connections::send::Published;
 use crate::connections::wanted::WantedBy;
 use crate::context::clocks::Clocks;
@@ -590,6 +592,12 @@ impl<'a> Cx<'a> {
     /// session itself. A filter that panics ends the session with 1011.
     pub fn deliver_if(&mut self, wanted: Option<WantedBy>) {
         self.core.conns.set_wanted(self.id, wanted);
+    }
+
+    /// Sets the dialect in which this session gets messages that others publish, broadcast or send.
+    /// What the session sends itself is not encoded again.
+    pub fn set_dialect(&mut self, dialect: Arc<dyn Dialect>) {
+        self.core.conns.set_dialect(self.id, dialect);
     }
 
     fn can_join(&mut self, channel: &str) -> bool {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use throng_io::ConnId;
 
 use crate::context::{Core, PubSub};
+use crate::outbox::about::PresenceChange;
 use crate::pubsub::channels::check_pattern;
-use crate::pubsub::presence::{Announced, PresenceChange, PresenceEvent};
+use crate::pubsub::presence::{Announced, PresenceEvent};
 use crate::pubsub::publishing::Publishing;
 use crate::pubsub::relay::CarriedPresence;
 use crate::remote::presence::Panicked;

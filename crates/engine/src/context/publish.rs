@@ -7,6 +7,7 @@ use throng_io::ConnId;
 
 use crate::conn::stage::Stage;
 use crate::connections::Connections;
+use crate::connections::dialect::{Delivered, Forms};
 use crate::connections::send::Published;
 use crate::context::{Core, PubSub};
 use crate::message::EndReason;
@@ -274,20 +275,25 @@ impl Core {
         }
         let mut delivery = Delivery::default();
         let of = Published { channel, class: self.conns.rules().of_channel(channel) };
+        if self.conns.have_views() {
+            let delivered = Delivered { channel, frame, position: None };
+            return self.deliver_seen((&delivered, None), of, |recent, id| {
+                let waiting = recent.waiting_for(channel);
+                Some(id) == except
+                    || waiting.is_some_and(|waiting| waiting.contains_key(&id))
+                    || new.binary_search(&id).is_ok()
+            });
+        }
         let Self { conns: connections, pubsub: PubSub { channels, recent, .. }, .. } = self;
         // A member that waits for its place in the channel's history gets that before anything
         // else.
         let waiting = recent.waiting_for(channel);
-        let have_filters = connections.have_filters();
         channels.matching(channel, |slot| {
             let Some(id) = connections.at_slot(slot) else { return };
             if Some(id) != except
                 && waiting.is_none_or(|waiting| !waiting.contains_key(&id))
                 && (new.is_empty() || new.binary_search(&id).is_err())
             {
-                if have_filters && !connections.is_wanted(id, frame, of, &mut delivery) {
-                    return;
-                }
                 delivery.count(connections.deliver_to(id, frame, of));
             }
         });
@@ -299,13 +305,18 @@ impl Core {
         let mut delivery = Delivery::default();
         let new = filter.channel.as_deref().map(|channel| self.too_new(channel));
         let new = new.unwrap_or_default();
-        let have_filters = self.conns.have_filters();
+        let have_views = self.conns.have_views();
+        let channel = filter.channel.as_deref().unwrap_or_default();
+        let (message, mut forms) = (Delivered { channel, frame, position: None }, Forms::default());
         self.each_receiver(filter, |connections, id, of| {
             if new.is_empty() || new.binary_search(&id).is_err() {
-                if have_filters && !connections.is_wanted(id, frame, of, &mut delivery) {
-                    return;
+                match have_views {
+                    true => {
+                        let both = (&mut forms, &mut delivery);
+                        connections.deliver_seen(id, (&message, frame), of, both);
+                    }
+                    false => delivery.count(connections.deliver_to(id, frame, of)),
                 }
-                delivery.count(connections.deliver_to(id, frame, of));
             }
         });
         delivery
@@ -317,7 +328,7 @@ impl Core {
         let mut delivery = Delivery::default();
         self.each_receiver(filter, |connections, id, _| {
             let is_open = matches!(connections.stage(id), Stage::Open | Stage::Events);
-            connections.close(id, code, reason);
+            connections.close_from_others(id, code, reason);
             delivery.count(if is_open { Sent::Accepted } else { Sent::Closed });
         });
         delivery

@@ -6,6 +6,7 @@ use throng_io::{ConnId, Instant};
 
 use crate::backpressure::ClassIndex;
 use crate::conn::stage::{Stage, flag};
+use crate::connections::dialect::Delivered;
 use crate::connections::send::Published;
 use crate::context::{Core, PubSub};
 use crate::outbox::sent::Sent;
@@ -72,8 +73,16 @@ impl Core {
         let Recorded { channel, class, frame, .. } = recorded;
         let of = Published { channel, class: Some(*class) };
         let new = self.too_new(channel);
+        if self.conns.have_views() {
+            let position = Some(recorded.position());
+            let delivered = Delivered { channel, frame, position };
+            return self.deliver_seen((&delivered, Some(recorded)), of, |recent, id| {
+                Some(id) == except
+                    || !recent.is_empty() && recent.has_got(id, channel, recorded.position())
+                    || new.binary_search(&id).is_ok()
+            });
+        }
         let Self { conns: connections, pubsub: PubSub { channels, recent, .. }, .. } = self;
-        let have_filters = connections.have_filters();
         channels.matching(channel, |slot| {
             let Some(id) = connections.at_slot(slot) else { return };
             if Some(id) == except
@@ -82,14 +91,7 @@ impl Core {
             {
                 return;
             }
-            if have_filters && !connections.is_wanted(id, frame, of, &mut delivery) {
-                return;
-            }
-            let frame = match connections.stage(id) {
-                Stage::Events => recorded.event(),
-                _ if connections.has(id, flag::OFFSETS) => recorded.with_offset(),
-                _ => frame,
-            };
+            let frame = connections.plain_form(id, recorded);
             delivery.count(connections.deliver_to(id, frame, of));
         });
         delivery
@@ -163,10 +165,10 @@ impl Core {
         let of = Published { channel: "", class: recovery.class };
         let with_offset = self.conns.has(id, flag::OFFSETS);
         let mut sent = Sent::Accepted;
-        let have_filters = self.conns.have_filters();
+        let have_views = self.conns.have_views();
         for missed in &recovery.missed {
             let mut unread = Delivery::default();
-            if have_filters && !self.conns.is_wanted(id, missed.frame(), of, &mut unread) {
+            if have_views && !self.conns.is_wanted(id, missed.frame(), of, &mut unread) {
                 continue;
             }
             sent = match with_offset {

@@ -10,6 +10,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use throng_proto::sse;
 use throng_proto::ws::{self, Message, Opcode, OwnedMessage};
 
+use crate::outbox::about::About;
+
 /// A message encoded once for everyone: finished bytes, header included, behind a reference count.
 /// Make one when the same message goes to many connections or more than once: it is queued as a
 /// 16-byte reference and never copied per receiver (frames of up to 64 bytes are: the reference
@@ -28,12 +30,26 @@ struct Inner {
     /// Hash of the key of [`Frame::keyed`]; 0 = none.
     key: u64,
     incompressible: bool,
-    /// The id and the name of the server-sent event.
-    fields: Option<Arc<sse::Fields>>,
+    /// The id and the name of the server-sent event, and the subject of the message.
+    meta: Option<Arc<Meta>>,
     /// The server-sent event, or if it would be too large, the event `lost`.
     event: OnceLock<Result<Arc<[u8]>, Frame>>,
     /// Compressed forms, one for each size of window.
     deflated: OnceLock<Box<[Variant; WINDOWS]>>,
+}
+
+/// The parts of a frame that few frames have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Meta {
+    fields: sse::Fields,
+    about: Option<About>,
+}
+
+impl Meta {
+    fn memory(&self) -> usize {
+        let about = self.about.as_ref().map_or(0, About::memory);
+        size_of::<Option<About>>() + about + self.fields.memory()
+    }
 }
 
 /// The parts of a [`Frame`].
@@ -49,6 +65,8 @@ pub struct FrameParts<'a> {
     pub name: Option<&'a str>,
     /// Id of the server-sent event.
     pub id: Option<&'a str>,
+    /// Description of the client that has published it.
+    pub publisher: Option<&'a str>,
     /// The message.
     pub payload: &'a [u8],
 }
@@ -76,7 +94,7 @@ impl PartialEq for Frame {
     fn eq(&self, other: &Self) -> bool {
         let (a, b) = (&*self.inner, &*other.inner);
         Arc::ptr_eq(&self.inner, &other.inner)
-            || (a.key, a.incompressible, &a.fields) == (b.key, b.incompressible, &b.fields)
+            || (a.key, a.incompressible, &a.meta) == (b.key, b.incompressible, &b.meta)
                 && a.bytes == b.bytes
     }
 }
@@ -135,7 +153,7 @@ impl Frame {
             header,
             key: 0,
             incompressible: false,
-            fields: None,
+            meta: None,
             event: OnceLock::new(),
             deflated: OnceLock::new(),
         })
@@ -152,8 +170,8 @@ impl Frame {
         let deflated = deflated.get().into_iter().flat_map(|forms| forms.iter());
         let deflated = deflated.filter_map(OnceLock::get).flatten();
         let forms: usize = deflated.map(|form| form.len()).sum();
-        let fields = self.inner.fields.as_deref().map_or(0, sse::Fields::memory);
-        size_of::<Inner>() + bytes.len() + fields + event + forms
+        let meta = self.inner.meta.as_deref().map_or(0, Meta::memory);
+        size_of::<Inner>() + bytes.len() + meta + event + forms
     }
 
     /// Returns how many owners share it.
@@ -169,7 +187,7 @@ impl Frame {
     fn copy(&self) -> Inner {
         Inner {
             bytes: Arc::clone(&self.inner.bytes),
-            fields: self.inner.fields.clone(),
+            meta: self.inner.meta.clone(),
             event: self.inner.event.clone(),
             deflated: self.inner.deflated.clone(),
             ..*self.inner
@@ -180,7 +198,7 @@ impl Frame {
     pub(crate) fn bare(&self) -> Self {
         Self::of(Inner {
             bytes: Arc::clone(&self.inner.bytes),
-            fields: self.inner.fields.clone(),
+            meta: self.inner.meta.clone(),
             event: OnceLock::new(),
             deflated: OnceLock::new(),
             ..*self.inner
@@ -189,11 +207,11 @@ impl Frame {
 
     /// Returns the message without its derived forms, with this id.
     pub(crate) fn numbered(&self, id: &str) -> Self {
-        let mut fields = self.inner.fields.as_deref().cloned().unwrap_or_default();
-        fields.set_id(id);
+        let mut meta = self.inner.meta.as_deref().cloned().unwrap_or_default();
+        meta.fields.set_id(id);
         Self::of(Inner {
             bytes: Arc::clone(&self.inner.bytes),
-            fields: Some(Arc::new(fields)),
+            meta: Some(Arc::new(meta)),
             event: OnceLock::new(),
             deflated: OnceLock::new(),
             ..*self.inner
@@ -204,12 +222,7 @@ impl Frame {
     pub(crate) fn prefixed(&self, prefix: &str) -> Self {
         let opcode = if self.inner.text { Opcode::Text } else { Opcode::Binary };
         let payload = [prefix.as_bytes(), self.payload()].concat();
-        let Inner { key, incompressible, .. } = *self.inner;
-        let frame = Self::encode(opcode, &payload);
-        if key == 0 && !incompressible {
-            return frame;
-        }
-        Self::of(Inner { key, incompressible, ..frame.copy() })
+        Self::encode(opcode, &payload).into_form_of(self)
     }
 
     /// Sets a key: the message is the newest value of `key`, for
@@ -231,26 +244,52 @@ impl Frame {
     /// `id` are removed.
     #[must_use]
     pub fn event_id(self, id: impl AsRef<str>) -> Self {
-        self.with_fields(|fields| fields.set_id(id.as_ref()))
+        self.with_meta(|meta| meta.fields.set_id(id.as_ref()))
     }
 
     /// Sets the type that the message has as a server-sent event, which pages listen for by name.
     /// Ends of lines are left out.
     #[must_use]
     pub fn event_name(self, name: impl AsRef<str>) -> Self {
-        self.with_fields(|fields| fields.set_name(name.as_ref()))
+        self.with_meta(|meta| meta.fields.set_name(name.as_ref()))
+    }
+
+    /// Sets the subject of the message. Only sessions with a [`Dialect`](crate::Dialect) get it.
+    #[must_use]
+    pub fn with_about(self, about: About) -> Self {
+        self.with_meta(|meta| meta.about = Some(about))
+    }
+
+    /// Returns the subject of the message, if it is known.
+    #[must_use]
+    pub fn about(&self) -> Option<&About> {
+        self.inner.meta.as_deref()?.about.as_ref()
+    }
+
+    /// Returns another form of a message, with the message's key and compression setting.
+    pub(crate) fn into_form_of(self, of: &Self) -> Self {
+        let Inner { key, incompressible, .. } = *of.inner;
+        if key == 0 && !incompressible {
+            return self;
+        }
+        Self::of(Inner { key, incompressible, ..self.copy() })
     }
 
     /// Returns the parts of the message, to send it to another process.
     #[must_use]
     pub fn parts(&self) -> FrameParts<'_> {
-        let fields = self.inner.fields.as_deref();
+        let fields = self.fields();
+        let publisher = match self.about() {
+            Some(About::Publisher(publisher)) => Some(&**publisher),
+            _ => None,
+        };
         FrameParts {
             is_text: self.inner.text,
             is_incompressible: self.inner.incompressible,
             key: Some(self.inner.key).filter(|key| *key != 0),
             name: fields.and_then(sse::Fields::name),
             id: fields.and_then(sse::Fields::id),
+            publisher,
             payload: self.payload(),
         }
     }
@@ -262,20 +301,25 @@ impl Frame {
         let opcode = if parts.is_text { Opcode::Text } else { Opcode::Binary };
         let mut inner = Self::encode(opcode, parts.payload).copy();
         (inner.key, inner.incompressible) = (parts.key.unwrap_or(0), parts.is_incompressible);
-        if parts.name.is_some() || parts.id.is_some() {
-            let mut fields = sse::Fields::default();
-            parts.name.into_iter().for_each(|name| fields.set_name(name));
-            parts.id.into_iter().for_each(|id| fields.set_id(id));
-            inner.fields = Some(Arc::new(fields));
+        if parts.name.is_some() || parts.id.is_some() || parts.publisher.is_some() {
+            let mut meta = Meta::default();
+            parts.name.into_iter().for_each(|name| meta.fields.set_name(name));
+            parts.id.into_iter().for_each(|id| meta.fields.set_id(id));
+            meta.about = parts.publisher.map(|publisher| About::Publisher(publisher.into()));
+            inner.meta = Some(Arc::new(meta));
         }
         Self::of(inner)
     }
 
-    fn with_fields(self, set: impl FnOnce(&mut sse::Fields)) -> Self {
-        let mut fields = self.inner.fields.as_deref().cloned().unwrap_or_default();
-        set(&mut fields);
-        let fields = Some(Arc::new(fields));
-        Self::of(Inner { fields, event: OnceLock::new(), ..self.copy() })
+    fn with_meta(self, set: impl FnOnce(&mut Meta)) -> Self {
+        let mut meta = self.inner.meta.as_deref().cloned().unwrap_or_default();
+        set(&mut meta);
+        let meta = Some(Arc::new(meta));
+        Self::of(Inner { meta, event: OnceLock::new(), ..self.copy() })
+    }
+
+    fn fields(&self) -> Option<&sse::Fields> {
+        self.inner.meta.as_deref().map(|meta| &meta.fields)
     }
 
     /// Returns the frame as sent on a WebSocket.
@@ -336,14 +380,14 @@ impl Frame {
     /// Appends the message as a server-sent event.
     pub fn encode_event(&self, out: &mut Vec<u8>) {
         let no_fields = sse::Fields::default();
-        let fields = self.inner.fields.as_deref().unwrap_or(&no_fields);
+        let fields = self.fields().unwrap_or(&no_fields);
         sse::encode(fields, self.inner.text, self.payload(), out);
     }
 
     /// Returns the length of the message as a server-sent event.
     pub(crate) fn event_len(&self) -> usize {
         let no_fields = sse::Fields::default();
-        let fields = self.inner.fields.as_deref().unwrap_or(&no_fields);
+        let fields = self.fields().unwrap_or(&no_fields);
         sse::encoded_len(fields, self.inner.text, self.payload())
     }
 
@@ -375,7 +419,7 @@ impl Frame {
     /// Returns the event `lost`, whose id and data are the id of this message. The event has one
     /// form for ids of any length.
     fn lost(&self) -> Self {
-        let id = self.inner.fields.as_deref().and_then(sse::Fields::id);
+        let id = self.fields().and_then(sse::Fields::id);
         let lost = Self::text(id.unwrap_or_default()).event_name("lost");
         let lost = id.into_iter().fold(lost, |lost, id| lost.event_id(id));
         let event = OnceLock::from(Ok(lost.encoded_event()));

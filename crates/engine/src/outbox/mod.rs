@@ -1,5 +1,6 @@
 //! Output of connections: from a message that is sent to the one flush of a turn.
 
+pub(crate) mod about;
 mod admit;
 pub(crate) mod behind;
 pub(crate) mod borrowed;

@@ -7,9 +7,9 @@ use std::task;
 
 use throng_io::{ConnId, Waker};
 
+use crate::outbox::about::PresenceChange;
 use crate::outbox::frame::Frame;
 use crate::pubsub::history::Recovery;
-use crate::pubsub::presence::PresenceChange;
 
 /// Carries the publications of channels to all processes of a cluster, this one included: they come
 /// back by [`Remote::publish_followed`](crate::Remote::publish_followed), or, with a history, by

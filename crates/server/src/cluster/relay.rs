@@ -117,7 +117,8 @@ impl ClusterRelay {
 
     /// Encodes a message for all servers.
     pub(super) fn envelope(&self, frame: &Frame, except: Option<ConnId>) -> Vec<u8> {
-        let FrameParts { is_text, is_incompressible, key, name, id, payload } = frame.parts();
+        let FrameParts { is_text, is_incompressible, key, name, id, publisher, payload } =
+            frame.parts();
         let mut envelope = Vec::with_capacity(payload.len() + 64);
         let parts = Envelope {
             is_text,
@@ -128,6 +129,7 @@ impl ClusterRelay {
             key,
             name,
             id,
+            publisher,
             payload,
         };
         encode(&parts, &mut envelope);
@@ -264,9 +266,19 @@ impl ToShards {
     /// must not get it.
     fn frame(&self, envelope: &[u8]) -> Option<(Frame, Option<ConnId>)> {
         let (_, envelope) = decode(envelope).ok()?;
-        let Envelope { is_text, is_incompressible, origin, except, key, name, id, payload, .. } =
-            envelope;
-        let parts = FrameParts { is_text, is_incompressible, key, name, id, payload };
+        let Envelope {
+            is_text,
+            is_incompressible,
+            origin,
+            except,
+            key,
+            name,
+            id,
+            publisher,
+            payload,
+            ..
+        } = envelope;
+        let parts = FrameParts { is_text, is_incompressible, key, name, id, publisher, payload };
         let except = except.filter(|_| origin == self.node).map(ConnId::from_bits);
         Some((Frame::from_parts(&parts), except))
     }

@@ -334,6 +334,8 @@ impl Service for ShardService {
                 // A stream has nothing else to do.
                 if !cx.is_open() {
                     cx.close(CloseCode::NORMAL.get(), "unsubscribed");
+                } else if let Some(sessions) = self.sessions_of(cx) {
+                    sessions.on_event(cx.reborrow(), SessionEvent::Unsubscribed { channel });
                 }
             }
             SessionNotice::Unsubscribe(_) => {}

@@ -27,6 +27,12 @@ pub enum SessionEvent<'e> {
         /// The channel's name.
         channel: &'e str,
     },
+    /// A [`Hub::unsubscribe`](crate::Hub::unsubscribe), of this server or of another one in its
+    /// [cluster](crate::cluster::ClusterHub::unsubscribe), has removed the session from a channel.
+    Unsubscribed {
+        /// The channel's name.
+        channel: &'e str,
+    },
     /// The data of a [`Hub::refresh`](crate::Hub::refresh), of this server or of another one in its
     /// [cluster](crate::cluster::ClusterHub::refresh): the session's permissions have changed; look
     /// them up again. The program decides what the data mean.
@@ -68,7 +74,7 @@ macro_rules! kinds {
     };
 }
 
-kinds! { Open Recovered Missed Refresh Drained Shutdown Closed }
+kinds! { Open Recovered Missed Unsubscribed Refresh Drained Shutdown Closed }
 
 /// A session's publications that a cluster has accepted, and which are lost, or may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

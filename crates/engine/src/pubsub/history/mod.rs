@@ -52,7 +52,60 @@ impl Position {
         bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         Self { epoch, offset, tag: Some(bits >> (u64::BITS - TAG_BITS)) }
     }
+
+    /// Returns this place as a number that grows with each publication of its sequence and proves
+    /// the place: for protocols whose clients keep one number and cannot keep a tag.
+    ///
+    /// It is the offset where this process orders the sequence. Where a broker does, it is the
+    /// offset times 65,536, plus 16 bits of the tag: a broker that has lost the end of a sequence
+    /// and continued it is not noticed in one of 65,536 cases.
+    #[must_use]
+    pub fn to_number(self) -> u64 {
+        match self.tag {
+            Some(tag) if self != Self::own(self.epoch, self.offset) => {
+                self.offset << SHORT_BITS | tag & SHORT_MASK
+            }
+            _ => self.offset,
+        }
+    }
+
+    /// Returns the place that [`to_number`](Self::to_number) has made a number, in a sequence of a
+    /// broker (`is_carried`) or of this process.
+    #[must_use]
+    pub fn from_number(epoch: u64, number: u64, is_carried: bool) -> Self {
+        match is_carried {
+            false => Self::own(epoch, number),
+            true => {
+                let (offset, tag) = (number >> SHORT_BITS, number & SHORT_MASK);
+                Self { epoch, offset, tag: Some(SHORT | tag) }
+            }
+        }
+    }
+
+    /// Returns whether the tag that a client gives is the tag of a publication: all of it, or the
+    /// bits of a number.
+    pub(crate) fn proves(given: Option<u64>, tag: Option<u64>) -> bool {
+        match (given, tag) {
+            (Some(given), Some(tag)) if given & SHORT != 0 => {
+                given & SHORT_MASK == tag & SHORT_MASK
+            }
+            (given, tag) => given.is_some() && given == tag,
+        }
+    }
+
+    /// Returns whether a client that gives this position is at `other`.
+    pub(crate) fn is_at(self, other: Self) -> bool {
+        (self.epoch, self.offset) == (other.epoch, other.offset)
+            && (self.tag == other.tag || Self::proves(self.tag, other.tag))
+    }
 }
+
+/// Bits of the tag in a number.
+const SHORT_BITS: u32 = 16;
+const SHORT_MASK: u64 = (1 << SHORT_BITS) - 1;
+
+/// Marks a tag that has only the bits of a number. A whole tag is smaller.
+const SHORT: u64 = 1 << 63;
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -276,6 +329,24 @@ pub struct Recovery {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_grows_with_the_sequence_and_proves_a_place_in_it() {
+        for offset in [0, 1, 2, 70_000] {
+            let own = Position::own(7, offset);
+            assert_eq!((own.to_number(), Position::from_number(7, offset, false)), (offset, own));
+        }
+        let carried = Position { epoch: 7, offset: 5, tag: Some(0xab_0001_ffff) };
+        let next = Position { offset: 6, tag: Some(0), ..carried };
+        assert!(carried.to_number() < next.to_number());
+        let back = Position::from_number(7, carried.to_number(), true);
+        assert!(back.is_at(carried) && !back.is_at(next));
+        let other = Position { tag: Some(0xab_0001_fffe), ..carried };
+        assert!(!back.is_at(other) && !other.is_at(carried) && other.is_at(other));
+        assert!(!Position::proves(None, None) && !Position::proves(back.tag, None));
+        let start = Position { epoch: 7, offset: 0, tag: Some(0) };
+        assert!(Position::from_number(7, start.to_number(), true).is_at(start));
+    }
 
     #[test]
     fn a_position_is_read_as_it_is_written_and_nothing_else_is() {

@@ -125,7 +125,7 @@ impl Ring {
         place: Position,
     ) -> Option<impl Iterator<Item = (u64, u64, &Frame)>> {
         let skipped = place.offset.checked_sub(self.oldest())?;
-        let is_proven = place.tag.is_some() && self.tag_of(place.offset) == place.tag;
+        let is_proven = Position::proves(place.tag, self.tag_of(place.offset));
         is_proven.then(|| self.iter().skip(skipped as usize))
     }
 

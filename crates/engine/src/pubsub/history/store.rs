@@ -300,7 +300,8 @@ impl Stripe {
 pub(super) fn answer_join(all: &Histories, ring: &Ring, epoch: u64, since: Since) -> Joined {
     let position = ring.position(epoch);
     if all.rule(ring.rule).history.mode == HistoryMode::Cache {
-        let has_all = since == Since::Position(position) || since == Since::Last(0);
+        let is_at = since.position().is_some_and(|since| since.is_at(position));
+        let has_all = is_at || since == Since::Last(0);
         let newest = ring.iter().next_back().filter(|_| !has_all).map(shared);
         let recovered = since != Since::Last(0) && (has_all || newest.is_some());
         return Joined { position, recovered, missed: newest.into_iter().collect() };

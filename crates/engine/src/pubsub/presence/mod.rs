@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use throng_io::ConnId;
 
-pub use rules::{Presence, PresenceChange, PresenceEvent, PresenceRules, PresenceSwitch};
+pub use rules::{Presence, PresenceEvent, PresenceRules, PresenceSwitch};
 
 use crate::outbox::frame::Frame;
 
@@ -261,6 +261,7 @@ impl Presences {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outbox::about::PresenceChange;
 
     #[test]
     fn each_join_has_one_leave_and_the_memory_is_bounded_and_given_back() {

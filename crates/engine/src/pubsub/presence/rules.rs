@@ -7,25 +7,8 @@ use std::sync::Arc;
 use throng_proto::SettingError;
 
 use crate::backpressure::pattern::Pattern;
+use crate::outbox::about::{About, PresenceChange, PresenceNote};
 use crate::outbox::frame::Frame;
-
-/// Whether a client came or went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PresenceChange {
-    /// It joined the channel.
-    Join,
-    /// It left the channel, or its connection ended.
-    Leave,
-}
-
-impl PresenceChange {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Join => "join",
-            Self::Leave => "leave",
-        }
-    }
-}
 
 /// A client that joined or left a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +164,7 @@ impl Presence {
     }
 
     pub(super) fn switch_frame(&self, switch: &PresenceSwitch<'_>) -> Option<Frame> {
-        (self.switch)(switch)
+        (self.switch)(switch).map(|frame| frame.with_about(About::Switch))
     }
 
     /// Returns whether members get joins and leaves.
@@ -190,7 +173,10 @@ impl Presence {
     }
 
     pub(super) fn frame(&self, event: &PresenceEvent<'_>) -> Option<Frame> {
-        self.join_leave.as_ref()?(event)
+        let frame = self.join_leave.as_ref()?(event)?;
+        let PresenceEvent { change, node, client, info, .. } = *event;
+        let note = PresenceNote { change, node, client, info: info.into() };
+        Some(frame.with_about(About::Presence(Box::new(note))))
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use throng_io::{ConnId, Driver};
 
-use crate::connections::send::Published;
 use crate::context::Cx;
 use crate::drain::DrainPlan;
 use crate::drop_guarded::drop_guarded;
@@ -128,8 +127,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 let mut delivery = Delivery::default();
                 if parts.core.conns.conn(to).is_some() {
                     // The command's position in the queue already orders it among publications.
-                    let of = Published::default();
-                    delivery.count(parts.core.conns.send_frame(to, &frame, of));
+                    delivery.count(parts.core.conns.send_from_others(to, &frame));
                 }
                 ack.count(delivery);
                 parts.core.note_sent(to, frame);
@@ -145,7 +143,7 @@ impl<D: Driver, S: Service> Shard<D, S> {
                 parts.core.conns.count(|stats| stats.handler_panics += u64::from(panicked));
             }
             Command::Call(event) => parts.service.on_call(&mut parts.core, event),
-            Command::Close { to, code, reason } => parts.core.close(to, code, &reason),
+            Command::Close { to, code, reason } => parts.core.close_from_others(to, code, &reason),
             Command::CloseAll { filter, code, reason, ack } => {
                 ack.count(parts.core.close_here(&filter, code, &reason));
             }
