@@ -191,6 +191,13 @@ pub(crate) const LAYERS: &[Layer] = &[
         night: false,
     },
     Layer {
+        name: "client-centrifuge",
+        about: "the Centrifuge protocol's clients for JavaScript, Python and Go against our server",
+        run: clients::run_centrifuge,
+        prepare: None,
+        night: false,
+    },
+    Layer {
         name: "client-chromium",
         about: "Chromium: its WebSocket, and the page at /",
         run: clients::run_chromium,

@@ -83,6 +83,50 @@ pub(super) fn run_chromium(site: &Site) -> Result<Tally, Stop> {
     Ok(tally)
 }
 
+/// The secret of the tokens that the clients of the Centrifuge protocol make.
+const TOKEN_SECRET: &str = "a secret of thirty-two bytes or more";
+
+/// Checks with the clients of the Centrifuge protocol for JavaScript, Python and Go.
+pub(super) fn run_centrifuge(site: &Site) -> Result<Tally, Stop> {
+    let home = site.root.join("conformance/clients");
+    let node = program(&["node", "nodejs"], &["nodejs", "npm"])?;
+    let package = node_package(site, "node", &home.join("node"))?;
+    let mut in_node = Command::new(node);
+    in_node.arg(package.join("centrifuge.mjs"));
+    let requirements = home.join("python/requirements.txt");
+    let mut in_python = Command::new(python_environment(site, "python", &requirements)?);
+    in_python.arg(home.join("python/check_centrifuge.py")).env("PYTHONDONTWRITEBYTECODE", "1");
+    let go = program(&["go"], &["golang-go"])?;
+    let in_go = site.target.join("go-centrifuge-check");
+    println!("building the client");
+    let mut build = Command::new(go);
+    build.args(["build", "-mod=readonly", "-o"]).arg(&in_go).arg(".");
+    run_step(build.current_dir(home.join("go-centrifuge")), Duration::from_secs(600))?;
+    let flags = centrifuge_flags(site)?;
+    let mut tally = Tally::default();
+    for mut client in [in_node, in_python, Command::new(in_go)] {
+        client.env("THRONG_TOKEN_SECRET", TOKEN_SECRET);
+        tally.add(check_server(site, client, &flags, &[])?);
+    }
+    Ok(tally)
+}
+
+/// Writes the settings of a server for clients of the Centrifuge protocol, and returns its flags.
+fn centrifuge_flags(site: &Site) -> Result<[String; 1], Stop> {
+    let secret = site.target.join("centrifuge.key");
+    let settings = site.target.join("centrifuge.toml");
+    let text = format!(
+        "open = false\n\
+         [[token_key]]\nalgorithm = \"HS256\"\nsecret_file = {:?}\n\
+         [[channel]]\nname = \"kept.>\"\nhistory = \"20/5m\"\n\
+         [[channel]]\nname = \"here.>\"\npresence = true\njoin_leave = true\n",
+        secret.display().to_string()
+    );
+    std::fs::write(&secret, TOKEN_SECRET).map_err(|error| error.to_string())?;
+    std::fs::write(&settings, text).map_err(|error| error.to_string())?;
+    Ok([format!("--config={}", settings.display())])
+}
+
 /// Runs the client with the admin address of a balancer that has two backends: the first is up, and
 /// the second is down.
 fn check_balancer(site: &Site, client: Command, chromium: &str) -> Result<Tally, Stop> {
