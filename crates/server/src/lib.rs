@@ -226,6 +226,8 @@ mod tower;
 
 #[cfg(feature = "tokio")]
 pub mod asynchronous;
+#[cfg(feature = "centrifuge")]
+pub mod centrifuge;
 pub mod channel;
 #[cfg(feature = "client")]
 pub mod client;
@@ -284,6 +286,9 @@ pub mod prelude {
 mod manual {
     #[doc = include_str!("../../../docs/back-pressure.md")]
     mod back_pressure {}
+    #[cfg(feature = "centrifuge")]
+    #[doc = include_str!("../../../docs/centrifuge.md")]
+    mod centrifuge {}
     #[doc = include_str!("../../../docs/cookbook.md")]
     mod cookbook {}
     #[doc = include_str!("../../../docs/history.md")]

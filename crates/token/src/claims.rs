@@ -1,8 +1,10 @@
 //! The claims of a token.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 /// The claims of a valid token about its client.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,8 +15,10 @@ pub struct Claims {
     pub expires: Option<SystemTime>,
     /// Information about the client for others (`info`), as JSON.
     pub info: Option<serde_json::Value>,
-    /// Names of channels that the client may join (`channels`, and `channel`).
+    /// Names of channels that the client may join (`channels`, `channel`, and the keys of `subs`).
     pub channels: Vec<String>,
+    /// The channel of a token for one subscription (`channel`), which is also in `channels`.
+    pub channel: Option<String>,
     /// Patterns of channels that it may join (`join`).
     pub join: Vec<String>,
     /// Patterns of channels that it may publish to (`publish`).
@@ -35,6 +39,8 @@ pub(crate) struct Wire {
     info: Option<serde_json::Value>,
     channel: Option<String>,
     channels: Names,
+    /// Channels, with options that other servers have.
+    subs: BTreeMap<String, IgnoredAny>,
     join: Names,
     publish: Names,
     history: Names,
@@ -67,12 +73,14 @@ impl From<Names> for Vec<String> {
 impl From<Wire> for Claims {
     fn from(wire: Wire) -> Self {
         let mut channels: Vec<String> = wire.channels.into();
-        channels.extend(wire.channel);
+        channels.extend(wire.channel.clone());
+        channels.extend(wire.subs.into_keys());
         Self {
             user: wire.sub,
             expires: wire.exp.and_then(time),
             info: wire.info,
             channels,
+            channel: wire.channel,
             join: wire.join.into(),
             publish: wire.publish.into(),
             history: wire.history.into(),

@@ -123,6 +123,8 @@ const EXAMPLES: &str = "Paths:
                    each message has its offset in front, and what was missed
                    since ?since=EPOCH:OFFSET:TAG comes first (with a history)
   /sse/{channel}   the channel's messages as server-sent events
+  /connection/websocket
+                   the same channels for clients of the Centrifuge protocol
   /upload          a WebSocket that streams messages without buffering them, and
                    answers each with its length (up to max_upload_size)
   /                a test page, or with --dir its index.html; /stats.json has

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use throng::centrifuge::{Centrifuge, RESERVED_PREFIX};
 use throng::channel::{Position, Receipt, Recovery};
 use throng::http::{EventStream, RequestIds, Topic};
 use throng::metrics::{self, openmetrics::Writer};
@@ -11,7 +12,7 @@ use throng_config::Listen;
 use throng_io::{HeldListeners, Purpose};
 
 use super::api::{self, Api};
-use super::rights::{CHOSEN, Granted, LiveRights, Refused};
+use super::rights::{self, CHOSEN, Granted, LiveRights, Refused};
 use super::settings::Members;
 use super::{Rule, Settings};
 use crate::build_labels::BUILD_LABELS;
@@ -195,10 +196,12 @@ pub(crate) fn app(settings: &Settings, log: Option<&Log>) -> App {
     let names = || settings.subprotocols.iter().map(String::as_str);
     let with_tokens = names().chain([CHOSEN]);
     let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
+    let centrifuge = Centrifuge::new(rights.clone()).route_with_token(rights::token);
     let app = App::new()
         .ws("/echo", echo.subprotocols(names()))
         .ws("/ws/{channel}", channels.subprotocols(with_tokens))
         .ws("/upload", upload.subprotocols(names()))
+        .ws("/connection/websocket", centrifuge)
         .sse("/sse/{channel}", move |request| {
             let channel = channel(request)?.to_owned();
             let is_pattern = wildcards && is_pattern(&channel);
@@ -358,6 +361,10 @@ fn channel<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
 /// Reads `?info=`, the client's information about itself.
 fn info<'r>(request: &'r Request<'_>) -> Result<&'r str, Reject> {
     match request.query("info").unwrap_or_default() {
+        // It would pass for any user among clients of the Centrifuge protocol.
+        info if info.starts_with(RESERVED_PREFIX) => {
+            Err(Reject::bad_request(format!("info may not begin with {RESERVED_PREFIX}")))
+        }
         info if info.len() <= MAX_INFO => Ok(info),
         _ => Err(Reject::bad_request("info has at most 256 bytes")),
     }

@@ -10,6 +10,7 @@ mod bench;
 mod bench_http;
 #[cfg(feature = "tls")]
 mod bench_tls;
+mod centrifuge;
 #[cfg(all(feature = "acme", feature = "balance", feature = "redis"))]
 mod check;
 #[cfg(feature = "tls")]

@@ -48,6 +48,14 @@ pub use crate::accept::AcceptHeaders;
 #[cfg(feature = "deflate")]
 pub use crate::compression::Compression;
 
+/// Makes a continuation for a session whose data are of this type.
+#[cfg(feature = "centrifuge")]
+pub(crate) fn continuation<D: 'static>(
+    then: impl FnOnce(&mut Socket<'_, D>, &mut D) + Send + 'static,
+) -> Box<dyn Any + Send> {
+    Box::new(offload::Continuation(Box::new(then) as offload::ContinuationFn<D>))
+}
+
 /// A command to a session from another thread, or from its own callback.
 pub(crate) enum SessionMail {
     /// An offloaded job is done. Contains the [`Continuation`](offload::Continuation), and the

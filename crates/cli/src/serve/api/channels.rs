@@ -1,8 +1,11 @@
 //! Commands that look at channels.
 
+use std::collections::HashSet;
+
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use throng::Hub;
+use throng::centrifuge::describe;
 use throng::channel::{Pattern, Publication};
 
 use super::command::check_channel;
@@ -43,9 +46,13 @@ fn members(hub: &Hub, channel: &str) -> Result<(usize, Vec<Member>), Problem> {
 pub(super) fn presence(hub: &Hub, body: &[u8]) -> Result<Value, Problem> {
     let (_, members) = members(hub, &channel(body)?)?;
     let of_one = |(client, info): Member| {
-        let mut member = json!({ "client": client, "user": "" });
-        if !info.is_empty() {
-            member["conn_info"] = serde_json::from_str(&info).unwrap_or(Value::String(info));
+        let described = describe(&info);
+        let mut member = json!({ "client": client, "user": described.user });
+        for (name, info) in [("conn_info", described.conn_info), ("chan_info", described.chan_info)]
+        {
+            if !info.is_empty() {
+                member[name] = serde_json::from_str(&info).unwrap_or_default();
+            }
         }
         (client, member)
     };
@@ -54,8 +61,9 @@ pub(super) fn presence(hub: &Hub, body: &[u8]) -> Result<Value, Problem> {
 }
 
 pub(super) fn presence_stats(hub: &Hub, body: &[u8]) -> Result<Value, Problem> {
-    let (number, _) = members(hub, &channel(body)?)?;
-    Ok(json!({ "num_clients": number }))
+    let (number, members) = members(hub, &channel(body)?)?;
+    let users: HashSet<String> = members.iter().map(|(_, info)| describe(info).user).collect();
+    Ok(json!({ "num_clients": number, "num_users": users.len() }))
 }
 
 #[derive(Deserialize)]

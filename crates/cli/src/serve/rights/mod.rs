@@ -1,5 +1,6 @@
 //! The rights of clients in channels: rules, and the tokens that rules ask for.
 
+mod centrifuge;
 mod read;
 #[cfg(feature = "tokens")]
 mod sets;
@@ -258,6 +259,11 @@ const OFFER: &str = "bearer.";
 
 /// The subprotocol that is chosen beside such an offer: a browser ends a session without one.
 pub(crate) const CHOSEN: &str = "throng";
+
+/// Returns the token of a request, if it has one.
+pub(crate) fn token(request: &Request<'_>) -> Option<String> {
+    token_of(request).map(str::to_owned)
+}
 
 /// Returns the token of a request: from `Authorization`, the offered subprotocols or `?token=`.
 fn token_of<'r>(request: &'r Request<'_>) -> Option<&'r str> {

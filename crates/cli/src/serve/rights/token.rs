@@ -18,10 +18,12 @@ mod none {
         pub(crate) user: Option<String>,
         pub(crate) expires: Option<SystemTime>,
         pub(crate) info: Option<String>,
+        pub(crate) channel: Option<String>,
         pub(crate) channels: Vec<String>,
         pub(crate) join: Vec<String>,
         pub(crate) publish: Vec<String>,
         pub(crate) history: Vec<String>,
+        pub(crate) presence: Vec<String>,
     }
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]

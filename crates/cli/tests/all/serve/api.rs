@@ -13,7 +13,7 @@ use super::{Served, dial};
 const KEY: &str = "f5b1c0de";
 
 /// A folder with the keys of the API.
-fn folder() -> TempFolder {
+pub(super) fn folder() -> TempFolder {
     let hash = digest(&SHA256, KEY.as_bytes());
     let hash: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     let folder = TempFolder::new("api");
@@ -21,7 +21,7 @@ fn folder() -> TempFolder {
     folder
 }
 
-fn start(folder: &TempFolder, words: &[&str]) -> Served {
+pub(super) fn start(folder: &TempFolder, words: &[&str]) -> Served {
     let keys = format!("api_keys_file={}", folder.join("api.keys").display());
     Served::start(&[&["--set", &keys][..], words].concat())
 }
@@ -43,7 +43,7 @@ fn send(address: SocketAddr, command: &str, body: &str, headers: &str) -> (Strin
 }
 
 /// The answer to a command with the key.
-fn ask(served: &Served, command: &str, body: &Value) -> Value {
+pub(super) fn ask(served: &Served, command: &str, body: &Value) -> Value {
     let headers = format!("X-API-Key: {KEY}\r\n");
     let (head, answer) = send(served.address, command, &body.to_string(), &headers);
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -176,7 +176,7 @@ fn an_application_sees_histories_members_and_channels() {
     let (id, member) = members.iter().next().unwrap();
     assert_eq!(member["conn_info"], "ann");
     let stats = ask(&served, "presence_stats", &json!({"channel": "chat"}));
-    assert_eq!(stats, json!({"result": {"num_clients": 1}}));
+    assert_eq!(stats, json!({"result": {"num_clients": 1, "num_users": 1}}));
     let channels = ask(&served, "channels", &json!({}));
     assert_eq!(channels, json!({"result": {"channels": {"chat": {"num_clients": 1}}}}));
     assert_eq!(ask(&served, "info", &json!({}))["result"]["nodes"][0]["num_channels"], 1);

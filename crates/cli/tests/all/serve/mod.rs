@@ -3,6 +3,8 @@
 
 #[cfg(feature = "tokens")]
 mod api;
+#[cfg(feature = "tokens")]
+mod centrifuge;
 mod channels;
 mod demo;
 mod ends;

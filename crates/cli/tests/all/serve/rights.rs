@@ -17,7 +17,7 @@ use super::{Served, dial, events, get, logged_events, throng};
 const SECRET: &str = "a secret of thirty-two bytes or more";
 
 /// A folder with a file of settings, whose rules are followed by `more`.
-fn folder(more: &str) -> TempFolder {
+pub(super) fn folder(more: &str) -> TempFolder {
     let folder = TempFolder::new("rights");
     folder.write("token.key", SECRET);
     let key = "[[token_key]]\nalgorithm = \"HS256\"\nsecret_file = \"token.key\"\n";
@@ -25,7 +25,7 @@ fn folder(more: &str) -> TempFolder {
     folder
 }
 
-fn start(folder: &TempFolder, words: &[&str]) -> Served {
+pub(super) fn start(folder: &TempFolder, words: &[&str]) -> Served {
     let config = folder.join("throng.toml").display().to_string();
     Served::start(&[&["--config", &config][..], words].concat())
 }
@@ -35,7 +35,7 @@ fn encode(bytes: &[u8]) -> String {
 }
 
 /// A token with these claims, signed with HS256.
-fn token(claims: &str) -> String {
+pub(super) fn token(claims: &str) -> String {
     let signed = format!("{}.{}", encode(br#"{"alg":"HS256"}"#), encode(claims.as_bytes()));
     let key = hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes());
     let signature = hmac::sign(&key, signed.as_bytes());
@@ -143,7 +143,7 @@ fn offering(address: SocketAddr, offers: &str) -> (String, TcpStream) {
     (head, stream)
 }
 
-fn seconds_from_now(seconds: u64) -> u64 {
+pub(super) fn seconds_from_now(seconds: u64) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     (now + Duration::from_secs(seconds)).as_secs()
 }
