@@ -109,8 +109,10 @@ mod tests {
         let all = divide(DescriptorTables::Shared, few.connections / 2, 2, 1).unwrap();
         assert_eq!(all.plan, None);
         let error = divide(DescriptorTables::Shared, limit, 2, 1).unwrap_err().to_string();
-        let ulimit = error.split("`ulimit -n ").nth(1).unwrap().split('`').next().unwrap();
-        assert!(ulimit.parse::<usize>().unwrap() > 2 * limit, "{error}");
+        if cfg!(unix) {
+            let ulimit = error.split("`ulimit -n ").nth(1).unwrap().split('`').next().unwrap();
+            assert!(ulimit.parse::<usize>().unwrap() > 2 * limit, "{error}");
+        }
         assert!(error.starts_with(&format!("the descriptor limit of {limit} allows ")), "{error}");
         let as_many_as_fit = divide(DescriptorTables::Auto, 0, 2, 1).unwrap();
         assert_eq!(as_many_as_fit.plan, None);

@@ -622,6 +622,15 @@ fn an_admin_api_beyond_this_machine_needs_a_token() {
     assert!(config.unwrap().admin_token.unwrap().matches(b"0123456789abcdef"));
 }
 
+#[cfg(not(unix))]
+#[test]
+fn a_backend_at_a_unix_socket_is_refused_where_there_are_none() {
+    let error = Config::parse("backends = [\"unix:/run/a.sock\"]", "b.toml").unwrap_err();
+    let remedy = "this system has no Unix sockets: write an address such as \"127.0.0.1:9001\"";
+    assert!(error.to_string().contains(remedy), "{error}");
+}
+
+#[cfg(unix)]
 #[test]
 fn backends_have_names_addresses_or_sockets() {
     let text = "backends = [\"app.internal:80\", \"127.0.0.1:1\", { address = \"b:2\", weight = 3 \
