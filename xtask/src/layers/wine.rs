@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::site::Site;
 use left_out::{LEFT_OUT, NOT_BUILT};
 
-/// Time limit of a build from nothing on two slow cores, and of a run of tests, beside other builds.
+/// Time limit of a build from nothing on two slow cores, and of a run of tests, beside others.
 const LIMIT: Duration = Duration::from_secs(7200);
 const TARGET: &str = "x86_64-pc-windows-gnu";
 const COMPILER: &str = "x86_64-w64-mingw32-gcc";
