@@ -95,13 +95,13 @@ impl<C> ClientSession<C> {
         match self.begin(channel, &begun, grant, host, now) {
             (Joined::At(place), subscription) => {
                 let result = subscription.result(&self.limits, &begun.wanted(), place, now);
-                self.subscriptions.push(subscription);
+                self.keep(subscription);
                 let result = result.map_err(|_| Disconnect::InsufficientState)?;
                 self.connected_to(channel, result);
                 Ok(())
             }
             (Joined::Later, subscription) => {
-                self.subscriptions.push(subscription);
+                self.keep(subscription);
                 if let Some(connecting) = &mut self.connecting {
                     connecting.waiting += 1;
                 }

@@ -115,10 +115,10 @@ impl<C> ClientSession<C> {
         let begun = Begun { request, id, is_by_server: false };
         match self.begin(channel, &begun, grant, host, now) {
             (Joined::At(place), subscription) => {
-                self.subscriptions.push(subscription);
+                self.keep(subscription);
                 self.finish(channel, &begun.wanted(), place, host, now)?;
             }
-            (Joined::Later, subscription) => self.subscriptions.push(subscription),
+            (Joined::Later, subscription) => self.keep(subscription),
             (Joined::Failed(error), _) => return Err(error.into()),
         }
         Ok(())
@@ -143,6 +143,14 @@ impl<C> ClientSession<C> {
             return Err(ErrorCode::LimitExceeded.into());
         }
         Ok(())
+    }
+
+    /// Keeps a subscription. Most clients have one or two, which take the memory of one or two.
+    pub(super) fn keep(&mut self, subscription: Subscription) {
+        if self.subscriptions.len() < 4 {
+            self.subscriptions.reserve_exact(1);
+        }
+        self.subscriptions.push(subscription);
     }
 
     /// Joins a channel; returns the outcome and the subscription.
