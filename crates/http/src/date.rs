@@ -2,14 +2,14 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use throng_proto::calendar::{IMF_LENGTH, imf_fixdate};
+use throng_proto::calendar::imf_fixdate;
 
 /// A cache of the formatted date, updated once a second. It never reads a clock: the caller passes
 /// the time.
 #[derive(Clone, Debug)]
 pub struct DateCache {
     unix_seconds: u64,
-    text: [u8; IMF_LENGTH],
+    text: String,
 }
 
 /// The current date by the caller's monotonic clock. Reads the system's clock once a second.
@@ -56,7 +56,7 @@ impl DateCache {
     /// Creates a cache of the epoch, until the first update.
     #[must_use]
     pub fn new() -> Self {
-        Self { unix_seconds: 0, text: imf_fixdate(0) }
+        Self { unix_seconds: 0, text: text_of(0) }
     }
 
     /// Returns the date at `unix_seconds`, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
@@ -64,7 +64,7 @@ impl DateCache {
     pub fn at(&mut self, unix_seconds: u64) -> &str {
         if unix_seconds != self.unix_seconds {
             self.unix_seconds = unix_seconds;
-            self.text = imf_fixdate(unix_seconds);
+            self.text = text_of(unix_seconds);
         }
         self.current()
     }
@@ -73,8 +73,12 @@ impl DateCache {
     #[inline]
     #[must_use]
     pub fn current(&self) -> &str {
-        str::from_utf8(&self.text).unwrap_or_default()
+        &self.text
     }
+}
+
+fn text_of(unix_seconds: u64) -> String {
+    imf_fixdate(unix_seconds).iter().map(|byte| char::from(*byte)).collect()
 }
 
 impl Default for DateCache {

@@ -55,8 +55,7 @@ pub enum Match<'r, T> {
 
 #[derive(Clone, Debug)]
 struct Node<T> {
-    /// Sorted by segment.
-    statics: Vec<(Box<str>, Self)>,
+    statics: Children<T>,
     param: Option<Box<Self>>,
     rest: Vec<Route<T>>,
     here: Vec<Route<T>>,
@@ -143,7 +142,7 @@ impl<T> Router<T> {
         let mut is_rest = false;
         for segment in segments {
             match segment {
-                Segment::Static(text) => node = node.static_child(text),
+                Segment::Static(text) => node = node.statics.child(text),
                 Segment::Param(_) => node = node.param.get_or_insert_with(|| Box::new(Node::new())),
                 Segment::Rest(_) => is_rest = true,
             }
@@ -155,6 +154,8 @@ impl<T> Router<T> {
             return Err(RouteError::Duplicate(pattern.into()));
         }
         self.allow = route.allow(self.allow);
+        // Most patterns have one.
+        routes.reserve_exact(1);
         routes.push(route);
         Ok(())
     }
@@ -227,17 +228,80 @@ impl<T: Copy> Router<T> {
 
 impl<T> Node<T> {
     const fn new() -> Self {
-        Self { statics: Vec::new(), param: None, rest: Vec::new(), here: Vec::new() }
+        Self { statics: Children::new(), param: None, rest: Vec::new(), here: Vec::new() }
+    }
+}
+
+/// The children of a node by their literal segments.
+#[derive(Clone, Debug)]
+struct Children<T> {
+    all: Vec<(Box<str>, Node<T>)>,
+    /// With more than a few: their places plus 1, by hash; 0 for none. At most half is in use.
+    /// Requests are looked up in it, but only routes are added, so a weak hash is enough.
+    table: Vec<u32>,
+}
+
+impl<T> Children<T> {
+    /// So many are compared one by one.
+    const FEW: usize = 8;
+
+    const fn new() -> Self {
+        Self { all: Vec::new(), table: Vec::new() }
     }
 
-    fn static_child(&mut self, text: &str) -> &mut Self {
-        let found = self.statics.binary_search_by(|(known, _)| (**known).cmp(text));
-        let index = found.unwrap_or_else(|index| {
-            self.statics.insert(index, (text.into(), Self::new()));
-            index
-        });
-        &mut self.statics[index].1
+    /// Returns the place of a segment, whose bytes `bytes` returns.
+    fn find<I: Iterator<Item = u8>>(&self, bytes: impl Fn() -> I) -> Option<usize> {
+        let is_it = |place: &usize| self.all[*place].0.bytes().eq(bytes());
+        if self.table.is_empty() {
+            return (0..self.all.len()).find(is_it);
+        }
+        self.probe(hash(bytes())).find_map(|at| match self.table[at] {
+            0 => Some(None),
+            place => Some(Some(place as usize - 1)).filter(|it| it.as_ref().is_some_and(is_it)),
+        })?
     }
+
+    /// Returns the child of a segment, which is added if there is none.
+    fn child(&mut self, text: &str) -> &mut Node<T> {
+        let place = self.find(|| text.bytes()).unwrap_or_else(|| {
+            self.all.push((text.into(), Node::new()));
+            self.index();
+            self.all.len() - 1
+        });
+        &mut self.all[place].1
+    }
+
+    /// Adds the last child to the table, and makes a larger one if that is due.
+    fn index(&mut self) {
+        let len = self.all.len();
+        if len <= Self::FEW {
+            return;
+        }
+        let mut from = len - 1;
+        if 2 * len > self.table.len() {
+            self.table = vec![0; (4 * len).next_power_of_two()];
+            from = 0;
+        }
+        for place in from..len {
+            let free = self.probe(hash(self.all[place].0.bytes())).find(|at| self.table[*at] == 0);
+            if let Some(free) = free {
+                self.table[free] = place as u32 + 1;
+            }
+        }
+    }
+
+    /// Returns the places of the table where a hash may be. Some are free.
+    fn probe(&self, hash: u32) -> impl Iterator<Item = usize> + use<T> {
+        let mask = self.table.len() - 1;
+        (0..).map(move |step| (hash as usize + step) & mask)
+    }
+}
+
+/// FNV-1a with mixed low bits.
+fn hash(bytes: impl Iterator<Item = u8>) -> u32 {
+    let hash = bytes
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    hash ^ hash >> 15
 }
 
 /// One lookup. Each node of the tree is visited at most once, since its depth determines the
@@ -263,12 +327,12 @@ impl<F> Search<'_, F> {
         let slash = rest.bytes().position(|byte| byte == b'/');
         let end = slash.map_or(self.path.len(), |length| start + length);
         let segment = &self.path[start..end];
-        let found = node.statics.binary_search_by(|(known, _)| match self.is_encoded {
-            false => (**known).cmp(segment),
-            true => known.bytes().cmp(percent::decoded_bytes(segment)),
-        });
-        if let Ok(index) = found
-            && let Some(route) = self.descend(&node.statics[index].1, end)
+        let found = match self.is_encoded {
+            false => node.statics.find(|| segment.bytes()),
+            true => node.statics.find(|| percent::decoded_bytes(segment)),
+        };
+        if let Some(place) = found
+            && let Some(route) = self.descend(&node.statics.all[place].1, end)
         {
             return Some(route);
         }

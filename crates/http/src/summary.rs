@@ -22,15 +22,22 @@ impl RequestSummary {
     /// Copies at most 512 bytes of the path, 256 of User-Agent, and 128 of each other part.
     #[must_use]
     pub fn new(head: &Request<'_>) -> Self {
-        let header = |name| head.values(name).next().unwrap_or_default();
-        Self::of_parts([
-            head.method(),
-            head.path(),
-            header("x-request-id"),
-            header("traceparent"),
-            head.host().unwrap_or_default(),
-            header("user-agent"),
-        ])
+        let (mut id, mut trace, mut agent) = (None, None, None);
+        for (name, value) in head.lines().fields() {
+            let (known, part) = match name.len() {
+                12 => ("x-request-id", &mut id),
+                11 => ("traceparent", &mut trace),
+                10 => ("user-agent", &mut agent),
+                _ => continue,
+            };
+            // The first one that is text.
+            if part.is_none() && name.eq_ignore_ascii_case(known.as_bytes()) {
+                *part = str::from_utf8(value).ok();
+            }
+        }
+        let [id, trace, agent] = [id, trace, agent].map(Option::unwrap_or_default);
+        let host = head.host().unwrap_or_default();
+        Self::of_parts([head.method(), head.path(), id, trace, host, agent])
     }
 
     /// Copies the parts as [`parts`](Self::parts) returns them, each up to its maximum length.

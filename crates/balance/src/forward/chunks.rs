@@ -18,15 +18,15 @@ pub fn write_chunk(out: &mut Vec<u8>, piece: &[u8]) {
 /// the head (RFC 9110 section 6.5.1 allows it).
 pub fn write_last_chunk(out: &mut Vec<u8>, trailers: HeaderLines<'_>) {
     out.extend_from_slice(b"0\r\n");
-    for trailer in trailers.iter().filter(|trailer| may_trail(trailer.name)) {
-        push_line(out, &trailer);
+    for trailer in trailers.fields().filter(|(name, _)| may_trail(name)) {
+        push_line(out, trailer);
     }
     out.extend_from_slice(b"\r\n");
 }
 
-fn may_trail(name: &str) -> bool {
+fn may_trail(name: &[u8]) -> bool {
     // Trailers exist for ETag and the digests of a body (Content-Digest, Content-MD5).
     let is_of_content = ["etag", "content-digest", "content-md5"];
     names::kind(name) == Kind::Other
-        || is_of_content.iter().any(|known| known.eq_ignore_ascii_case(name))
+        || is_of_content.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name))
 }

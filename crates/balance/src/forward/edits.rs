@@ -51,17 +51,18 @@ pub(crate) struct AnswerEdits<'a> {
 
 impl RequestEdits<'_> {
     /// Returns whether a header of the request is dropped.
-    pub(super) fn drops(&self, name: &str) -> bool {
-        self.removes(name) || self.prefix.is_some() && name.eq_ignore_ascii_case(PREFIX)
+    pub(super) fn drops(&self, name: &[u8]) -> bool {
+        let is_prefix = || name.eq_ignore_ascii_case(PREFIX.as_bytes());
+        self.removes(name) || self.prefix.is_some() && is_prefix()
     }
 
-    pub(super) fn removes(&self, name: &str) -> bool {
+    pub(super) fn removes(&self, name: &[u8]) -> bool {
         !self.removed.is_empty() && names::is_one_of(name, self.removed)
     }
 }
 
 impl AnswerEdits<'_> {
-    pub(super) fn removes(&self, name: &str) -> bool {
+    pub(super) fn removes(&self, name: &[u8]) -> bool {
         !self.removed.is_empty() && names::is_one_of(name, self.removed)
     }
 
@@ -100,7 +101,6 @@ impl AnswerEdits<'_> {
                 break;
             }
             let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
-            let name = str::from_utf8(name).unwrap_or_default();
             if is_first || !self.removes(name) {
                 out.extend_from_slice(line);
             }
@@ -118,7 +118,7 @@ pub(crate) fn is_written_by_balancer(name: &str) -> bool {
         name.get(..14).is_some_and(|it| it.eq_ignore_ascii_case("Sec-WebSocket-"));
     is_of_handshake
         || matches!(
-            names::kind(name),
+            names::kind(name.as_bytes()),
             Kind::Hop
                 | Kind::ContentLength
                 | Kind::Expect

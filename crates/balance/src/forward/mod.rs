@@ -38,15 +38,13 @@ pub use throng_http::client_address;
 pub use upgrade::{BadUpgrade, check_upgrade};
 pub use validate::{MAX_CONNECTION_OPTIONS, Refusal, RequestKind, validate};
 
-use throng_proto::http1::Header;
-
 /// Appends a field line. Both parts come from a head that was accepted, so they cannot break out of
 /// it.
-fn push_line(out: &mut Vec<u8>, header: &Header<'_>) {
-    out.reserve(header.name.len() + header.value.len() + 4);
-    out.extend_from_slice(header.name.as_bytes());
+fn push_line(out: &mut Vec<u8>, (name, value): (&[u8], &[u8])) {
+    out.reserve(name.len() + value.len() + 4);
+    out.extend_from_slice(name);
     out.extend_from_slice(b": ");
-    out.extend_from_slice(header.value);
+    out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 

@@ -36,8 +36,7 @@ pub(super) enum Kind {
 /// A backend of the CGI kind (WSGI, Rack and PHP among them) reads both as one variable, so
 /// `X_Forwarded_For` would contradict the header that the balancer guarantees.
 #[inline]
-pub(super) fn kind(name: &str) -> Kind {
-    let name = name.as_bytes();
+pub(super) fn kind(name: &[u8]) -> Kind {
     // The first letter and the length distinguish most names before a byte is compared.
     let (whole, prefix) = beginning_with(name.first().map_or(0, u8::to_ascii_lowercase));
     let known = whole.iter().find(|(known, _)| known.len() == name.len() && is_alike(name, known));
@@ -56,10 +55,10 @@ fn is_alike(name: &[u8], lower: &str) -> bool {
 }
 
 /// Returns whether `name` is one of `list`, without regard to case, and `_` counts as `-`.
-pub(super) fn is_one_of(name: &str, list: &[String]) -> bool {
+pub(super) fn is_one_of(name: &[u8], list: &[String]) -> bool {
     let fold = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
     let is_it = |other: &String| {
-        other.len() == name.len() && other.bytes().map(fold).eq(name.bytes().map(fold))
+        other.len() == name.len() && other.bytes().map(fold).eq(name.iter().copied().map(fold))
     };
     list.iter().any(is_it)
 }
@@ -147,6 +146,6 @@ pub(super) fn field_options(lines: HeaderLines<'_>) -> impl Iterator<Item = &[u8
 /// recipients. A client that sends one wants the balancer to strip fields that the backend relies
 /// on ("hop-by-hop header abuse": Nathan Davison, 2019; also in Go's reverse proxy,
 /// CVE-2021-33197), so the other kinds are exempt, and the balancer's own fields are added after.
-pub(super) fn is_named(lines: HeaderLines<'_>, name: &str) -> bool {
-    field_options(lines).any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+pub(super) fn is_named(lines: HeaderLines<'_>, name: &[u8]) -> bool {
+    field_options(lines).any(|option| option.eq_ignore_ascii_case(name))
 }

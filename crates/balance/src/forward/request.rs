@@ -95,12 +95,12 @@ pub(crate) fn write_request_with(
     let host_at = push_start(out, request, edits);
     let names_fields = names::field_options(lines).next().is_some();
     let mut seen = SeenHeaders::default();
-    for header in lines.iter() {
-        let passes = match names::kind(header.name) {
-            Kind::Loop => !header.name.contains('_'),
-            _ if !hop.trusted && names::is_one_of(header.name, hop.dropped) => false,
-            Kind::Other => !(names_fields && names::is_named(lines, header.name)),
-            _ if header.name.contains('_') => false,
+    for (name, value) in lines.fields() {
+        let passes = match names::kind(name) {
+            Kind::Loop => !name.contains(&b'_'),
+            _ if !hop.trusted && names::is_one_of(name, hop.dropped) => false,
+            Kind::Other => !(names_fields && names::is_named(lines, name)),
+            _ if name.contains(&b'_') => false,
             Kind::EndToEnd => true,
             Kind::Expect => {
                 let first = !std::mem::replace(&mut seen.expect, true);
@@ -126,8 +126,8 @@ pub(crate) fn write_request_with(
             }
             Kind::Host | Kind::Upgrade | Kind::Hop | Kind::For | Kind::Forwarded => false,
         };
-        if passes && edits.is_none_or(|edits| !edits.drops(header.name)) {
-            push_line(out, &header);
+        if passes && edits.is_none_or(|edits| !edits.drops(name)) {
+            push_line(out, (name, value));
         }
     }
     push_connection(out, request, hop, seen);
@@ -138,12 +138,12 @@ pub(crate) fn write_request_with(
     }
     push_origin(out, request, hop, (seen, edits));
     push_parts(out, &["CDN-Loop: ", hop.loop_id, "\r\n"]);
-    let has_own = edits.is_some_and(|edits| edits.removes("Client-Cert"));
+    let has_own = edits.is_some_and(|edits| edits.removes(b"Client-Cert"));
     if let Some(certificate) = hop.certificate.filter(|_| !hop.trusted && !has_own) {
         push_certificate(out, certificate);
     }
     if let Some(edits) = edits {
-        if let Some(prefix) = edits.prefix.filter(|_| !edits.removes(PREFIX)) {
+        if let Some(prefix) = edits.prefix.filter(|_| !edits.removes(PREFIX.as_bytes())) {
             // A proxy before this one has taken off an earlier part.
             let before = request.header(PREFIX).filter(|_| hop.trusted).unwrap_or_default();
             push_parts(out, &[PREFIX, ": ", before.trim_end_matches('/'), prefix, "\r\n"]);
@@ -245,7 +245,7 @@ fn push_origin(
     hop: &Hop<'_>,
     (seen, edits): (SeenHeaders, Option<&RequestEdits<'_>>),
 ) {
-    let has_own = |name| edits.is_some_and(|edits| edits.removes(name));
+    let has_own = |name: &str| edits.is_some_and(|edits| edits.removes(name.as_bytes()));
     let lines = request.lines();
     let is_listed = hop.trusted && x_forwarded_for(lines).next().is_some();
     let is_forwarded = hop.trusted && is_closed_list(lines) && forwarded(lines).next().is_some();

@@ -90,9 +90,10 @@ pub(crate) fn write_response_with<'c>(
     out.reserve(lines.raw().len() + 128);
     let names_fields = names::field_options(lines).next().is_some();
     let keeps_length = framing == Framing::Empty && (to.is_head || response.status() == 304);
-    for header in lines.iter() {
-        let passes = match names::kind(header.name) {
-            Kind::Other => !(names_fields && names::is_named(lines, header.name)),
+    let (mut has_date, mut has_own_hsts) = (false, edits.removes(HSTS.as_bytes()));
+    for (name, value) in lines.fields() {
+        let passes = match names::kind(name) {
+            Kind::Other => !(names_fields && names::is_named(lines, name)),
             Kind::ContentLength => keeps_length && !is_interim && !has_no_length(response.status()),
             // A client without chunks gets no trailers.
             Kind::Trailer => framing == Framing::Chunked,
@@ -107,8 +108,11 @@ pub(crate) fn write_response_with<'c>(
             | Kind::Origin
             | Kind::Loop => true,
         };
-        if passes && (is_interim || !edits.removes(header.name)) {
-            push_line(out, &header);
+        has_date |= name.eq_ignore_ascii_case(b"Date");
+        // One field only (RFC 6797 section 7.1).
+        has_own_hsts |= name.eq_ignore_ascii_case(HSTS.as_bytes());
+        if passes && (is_interim || !edits.removes(name)) {
+            push_line(out, (name, value));
         }
     }
     match framing {
@@ -117,14 +121,12 @@ pub(crate) fn write_response_with<'c>(
         Framing::Empty | Framing::UntilClose => {}
     }
     if !is_interim {
-        if response.header("Date").is_none() {
+        if !has_date {
             push_field(out, "Date", to.date);
         }
         let keep_alive = to.keep_alive && framing != Framing::UntilClose;
         push_connection(out, response, to, keep_alive);
-        // One field only (RFC 6797 section 7.1).
-        let has_own = response.header(HSTS).is_some() || edits.removes(HSTS);
-        if let Some(value) = to.hsts.filter(|_| !has_own) {
+        if let Some(value) = to.hsts.filter(|_| !has_own_hsts) {
             push_field(out, HSTS, value);
         }
         for cookie in set_cookies {

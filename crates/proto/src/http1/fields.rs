@@ -328,13 +328,20 @@ impl<'a> HeaderLines<'a> {
 
     /// Returns all fields in the order received.
     pub fn iter(self) -> impl Iterator<Item = Header<'a>> {
+        self.fields().map_while(|(name, value)| {
+            let name = str::from_utf8(name).ok()?;
+            Some(Header { name, value })
+        })
+    }
+
+    /// Returns the names and values of all fields in the order received, as bytes: a name is ASCII.
+    pub fn fields(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let mut rest = self.lines;
         std::iter::from_fn(move || {
             let (line, after) = next_line(rest)?;
             rest = after;
-            let colon = block::token_length(line);
-            let name = str::from_utf8(&line[..colon]).ok()?;
-            Some(Header { name, value: scan::trim_ows(line.get(colon + 1..)?) })
+            let (name, value) = line.split_at(block::token_length(line));
+            Some((name, scan::trim_ows(value.get(1..)?)))
         })
     }
 

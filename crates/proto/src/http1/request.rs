@@ -13,6 +13,8 @@ use super::{BodyLength, Error, Header, HeaderLines};
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     head: &'a [u8],
+    /// The head up to the end of the target: text that is validated once.
+    start: &'a str,
     parts: Parts,
 }
 
@@ -42,6 +44,7 @@ impl<'a> Request<'a> {
         }
         Ok(Self {
             head,
+            start: start_of(head, line),
             parts: Parts {
                 line: *line,
                 framing_fields: *framing_fields,
@@ -55,19 +58,14 @@ impl<'a> Request<'a> {
     #[inline]
     #[must_use]
     pub fn method(&self) -> &'a str {
-        match self.parts.line.method.of(self.head) {
-            // Known to be text without validation.
-            b"GET" => "GET",
-            b"POST" => "POST",
-            other => str::from_utf8(other).unwrap_or_default(),
-        }
+        self.parts.line.method.part_of(self.start)
     }
 
     /// Returns the request target as sent: printable ASCII.
     #[inline]
     #[must_use]
     pub fn target(&self) -> &'a str {
-        self.parts.line.target.text_of(self.head)
+        self.parts.line.target.part_of(self.start)
     }
 
     /// Returns the form of the target.
@@ -86,7 +84,7 @@ impl<'a> Request<'a> {
     pub fn path(&self) -> &'a str {
         let line = &self.parts.line;
         if !line.path.is_empty() {
-            return line.path.text_of(self.head);
+            return line.path.part_of(self.start);
         }
         match line.form {
             TargetForm::Asterisk => "*",
@@ -102,7 +100,7 @@ impl<'a> Request<'a> {
     #[inline]
     #[must_use]
     pub fn query(&self) -> Option<&'a str> {
-        self.parts.line.query().map(|query| query.text_of(self.head))
+        self.parts.line.query().map(|query| query.part_of(self.start))
     }
 
     /// Returns the authority of the request: from the target if it names an authority ([RFC 9112
@@ -114,7 +112,7 @@ impl<'a> Request<'a> {
     pub fn host(&self) -> Option<&'a str> {
         let authority = self.parts.line.authority;
         if !authority.is_empty() {
-            return Some(authority.text_of(self.head));
+            return Some(authority.part_of(self.start));
         }
         self.parts.framing_fields.host().map(|host| host.text_of(self.head))
     }
@@ -229,6 +227,12 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Returns the text up to the end of the target: printable ASCII.
+#[inline]
+fn start_of<'a>(head: &'a [u8], line: &RequestLine) -> &'a str {
+    str::from_utf8(line.target.up_to_end(head)).unwrap_or_default()
+}
+
 /// A copy of a head, for a request whose body is still arriving: the lent bytes are not valid for
 /// that long.
 ///
@@ -256,7 +260,8 @@ impl SavedRequest {
     /// Returns the saved head, if there is one.
     #[must_use]
     pub fn request(&self) -> Option<Request<'_>> {
-        self.parts.map(|parts| Request { head: &self.bytes, parts })
+        let head = &self.bytes[..];
+        self.parts.map(|parts| Request { head, start: start_of(head, &parts.line), parts })
     }
 
     /// Removes the head and keeps the memory.

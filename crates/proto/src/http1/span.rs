@@ -32,7 +32,20 @@ impl Span {
         head.get(self.start as usize..self.end as usize).unwrap_or_default()
     }
 
-    /// Returns the text; empty if it is not UTF-8, which start lines must be.
+    /// Returns the part of the head's first text, which is known to be UTF-8; empty if it does not
+    /// belong to this head.
+    #[inline]
+    pub(crate) fn part_of(self, start: &str) -> &str {
+        start.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+
+    /// Returns the bytes up to its end.
+    #[inline]
+    pub(crate) fn up_to_end(self, head: &[u8]) -> &[u8] {
+        head.get(..self.end as usize).unwrap_or_default()
+    }
+
+    /// Returns the text; empty if it is not UTF-8.
     #[inline]
     pub(crate) fn text_of(self, head: &[u8]) -> &str {
         str::from_utf8(self.of(head)).unwrap_or_default()
