@@ -9,6 +9,7 @@ use throng_io::may_pass;
 
 use crate::entry::{RecordValue, Value, ValueEntry};
 use crate::error::{ConfigError, ConfigErrors};
+use crate::key::Key;
 use crate::token::read_first_line;
 use crate::values::{FromValue, Values};
 
@@ -330,6 +331,16 @@ impl<'d> Record<'d> {
             Some(fields) => fields.field(field).is_some(),
             None => self.draft.values.is_set(field),
         }
+    }
+
+    /// Returns whether the table itself has one of these fields, or a table of one of their names.
+    #[must_use]
+    pub fn has_any(&self, keys: &[Key]) -> bool {
+        let Some(fields) = self.fields() else {
+            return keys.iter().any(|key| self.draft.values.is_set(key.name));
+        };
+        let mut written = fields.written();
+        written.any(|(name, _)| keys.iter().any(|key| key.name.starts_with(name)))
     }
 
     /// Returns whether the table, or one around it, has the table `name` or one of its fields.

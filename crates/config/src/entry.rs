@@ -50,6 +50,7 @@ pub enum Value {
 pub struct RecordValue {
     /// In the order of the table of keys, by their names such as `health.check.path`.
     pub(crate) set: Vec<(&'static str, ValueEntry)>,
+    /// In the order of their names.
     pub(crate) defaults: &'static [(&'static str, ValueEntry)],
 }
 
@@ -72,7 +73,8 @@ impl RecordValue {
     }
 
     pub(crate) fn default(&self, name: &str) -> Option<&'static ValueEntry> {
-        self.defaults.iter().find(|(field, _)| *field == name).map(|(_, entry)| entry)
+        let at = self.defaults.binary_search_by_key(&name, |(field, _)| *field).ok()?;
+        Some(&self.defaults[at].1)
     }
 }
 

@@ -127,7 +127,7 @@ fn list(key: &str, kind: &Kind, items: Vec<Raw>, errors: &mut Vec<ConfigError>) 
     let before = errors.len();
     let named = items.into_iter().enumerate();
     let entries = named.filter_map(|(at, item)| {
-        let key = format!("{key}[{at}]");
+        let key = item_key(key, at);
         if matches!(item.node, RawNode::List(_)) {
             let remedy = format!("write {}", kind.wanted());
             errors.push(wrong(&key, kind, item.origin, &item.written, &remedy));
@@ -137,6 +137,23 @@ fn list(key: &str, kind: &Kind, items: Vec<Raw>, errors: &mut Vec<ConfigError>) 
     });
     let entries = entries.collect();
     (errors.len() == before).then_some(Value::List(entries))
+}
+
+/// Returns the key of an item: `backends[0]`. Without the machinery of `fmt`, which took a large
+/// part of the time for a file of many routes.
+fn item_key(key: &str, at: usize) -> String {
+    let mut digits = [0; 20];
+    let (mut from, mut rest) = (digits.len(), at);
+    loop {
+        from -= 1;
+        digits[from] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let digits = str::from_utf8(&digits[from..]).unwrap_or_default();
+    [key, "[", digits, "]"].concat()
 }
 
 fn map(key: &str, kind: &Kind, pairs: Vec<Pair>, errors: &mut Vec<ConfigError>) -> Option<Value> {
@@ -159,7 +176,7 @@ fn records(
     let entries = items
         .into_iter()
         .enumerate()
-        .filter_map(|(at, item)| record(format!("{key}[{at}]"), records, item, errors));
+        .filter_map(|(at, item)| record(item_key(key, at), records, item, errors));
     let entries = entries.collect();
     (errors.len() == before).then_some(Value::List(entries))
 }
@@ -214,7 +231,11 @@ fn record(
 /// Returns the values of fields that are not written.
 fn defaults(records: &'static Records) -> &'static [(&'static str, ValueEntry)] {
     let entry = |key: &Key| (key.name, default(key.name, &key.kind, key.default));
-    records.defaults.0.get_or_init(|| records.fields.iter().map(entry).collect())
+    records.defaults.0.get_or_init(|| {
+        let mut entries: Vec<_> = records.fields.iter().map(entry).collect();
+        entries.sort_by_key(|(name, _)| *name);
+        entries.into()
+    })
 }
 
 /// Reads the fields of a record, and of the tables in it.
@@ -251,7 +272,7 @@ impl FieldReader<'_> {
         }
         let path = match (self.is_text, at) {
             (true, 0) => self.key.to_owned(),
-            _ => format!("{}.{name}", self.key),
+            _ => [self.key, ".", name].concat(),
         };
         let Some(mut entry) = read(path, kind, value, self.errors) else { return };
         if self.is_text {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::draft::Draft;
 use crate::entry::Value;
@@ -38,7 +39,7 @@ impl Sources {
             entry
         };
         let entries = table.keys.iter().map(default).collect();
-        let values = Values { table, entries, sections: BTreeMap::new() };
+        let values = Values { table, entries: Arc::new(entries), sections: BTreeMap::new() };
         Self { values, errors: Vec::new(), warnings: Vec::new() }
     }
 
@@ -110,7 +111,7 @@ impl Sources {
     fn put(&mut self, at: usize, raw: Raw) {
         let key = &self.values.table.keys[at];
         if let Some(entry) = read::read(key.name.to_owned(), &key.kind, raw, &mut self.errors) {
-            self.values.entries[at] = entry;
+            Arc::make_mut(&mut self.values.entries)[at] = entry;
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::{Value, ValueEntry};
@@ -15,8 +16,8 @@ use crate::units::Rate;
 #[derive(Clone)]
 pub struct Values {
     pub(crate) table: &'static Table,
-    /// In the order of the table.
-    pub(crate) entries: Vec<ValueEntry>,
+    /// In the order of the table. Copies share them: a file may have tens of thousands.
+    pub(crate) entries: Arc<Vec<ValueEntry>>,
     /// The tables that sources have, even empty ones.
     pub(crate) sections: BTreeMap<String, (Origin, Written)>,
 }
@@ -30,7 +31,7 @@ impl Values {
 
     /// Returns each key with its value.
     pub fn iter(&self) -> impl Iterator<Item = (&'static Key, &ValueEntry)> {
-        self.table.keys.iter().zip(&self.entries)
+        self.table.keys.iter().zip(&*self.entries)
     }
 
     /// Returns the value of a key of the table.
