@@ -146,6 +146,10 @@ pub struct PoolRow {
     pub tunnels: u64,
     /// Requests under way at its backends, handshakes included.
     pub requests: u64,
+    /// Requests that wait for a backend.
+    pub queued: u32,
+    /// The pool that serves while none of its backends is up.
+    pub fallback: Option<String>,
     /// Final responses of its backends, 101 included, by class: 1xx to 5xx.
     pub statuses: [u64; 5],
 }

@@ -564,13 +564,15 @@ impl ControlCore {
 
     /// Returns the status of all pools.
     pub(crate) fn pool_rows(&self) -> Vec<PoolRow> {
-        let row = |KnownPool { rules, .. }: &KnownPool| PoolRow {
+        let row = |KnownPool { rules, load, .. }: &KnownPool| PoolRow {
             name: rules.name.to_string(),
             pick: rules.settings.pick.word(),
             backends: 0,
             up: 0,
             tunnels: 0,
             requests: 0,
+            queued: load.queued(),
+            fallback: rules.settings.fallback.as_deref().map(str::to_owned),
             statuses: [0; 5],
         };
         let mut rows: Vec<_> = self.pools.iter().map(row).collect();

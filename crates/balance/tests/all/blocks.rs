@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use throng_balance::CarriedCounts;
-
 use crate::pools::assert_open;
 use crate::sites::Running;
 use crate::support::{Peer, Scripted, upgrade};
@@ -52,15 +50,4 @@ fn a_blocked_client_gets_403_and_its_tunnel_stays() {
     assert!(running.0.unblock("203.0.113.0/24").unwrap());
     assert!(!running.0.unblock("203.0.113.0/24").unwrap());
     assert_eq!(status(&running, &backend, "203.0.113.9"), "200");
-}
-
-#[test]
-fn blocks_go_on_in_a_successor() {
-    let backend = Scripted::bind();
-    let (before, after) = (start(&backend), start(&backend));
-    before.0.block("203.0.113.7", HOUR, "ops").unwrap();
-    let text = serde_json::to_string(&before.0.counts()).unwrap();
-    after.0.count_on(serde_json::from_str::<CarriedCounts>(&text).unwrap());
-    assert_eq!(after.0.blocks(), before.0.blocks());
-    assert_eq!(status(&after, &backend, "203.0.113.7"), "403");
 }

@@ -121,6 +121,8 @@ pub(super) fn bind(
             }
         }
     };
+    // A reload reads files and waits, an upgrade waits for the new process: other requests go on.
+    let slow = |handler| Route::on(Method::Post, handler).blocking();
     let log = api.log.clone();
     let app = App::new()
         // Without a token, which the user enters in the page: the page contains no secret.
@@ -150,13 +152,14 @@ pub(super) fn bind(
         .post("/v1/pools/{pool}/backends/{address}/undrain", route(Api::undrain_in_pool))
         .get("/v1/sites", route(Api::sites))
         .get("/v1/sites/{site}", route(Api::site))
+        .put("/v1/sites/{site}/maintenance", route(Api::maintenance))
         .patch("/v1/sites/{site}/routes/{route}/split", route(Api::split))
         .get("/v1/limits", route(Api::limits))
         .get("/v1/blocks", route(Api::blocks))
         .post("/v1/blocks", route(Api::block))
         .delete("/v1/blocks", route(Api::unblock))
         .post("/v1/route", route(Api::explain))
-        .post("/v1/reload", route(Api::reload))
+        .route("/v1/reload", slow(route(Api::reload)))
         .get("/backends", route(Api::list))
         .post("/backends", route(Api::add))
         .put("/backends/{address}", route(Api::set_weight))
@@ -165,9 +168,8 @@ pub(super) fn bind(
         .post("/backends/{address}/drain", route(Api::drain))
         .post("/backends/{address}/undrain", route(Api::undrain))
         .post("/rebalance", route(Api::rebalance))
-        .post("/reload", route(Api::reload))
-        // It waits for the start of the new process.
-        .route("/upgrade", Route::on(Method::Post, route(Api::upgrade)).blocking())
+        .route("/reload", slow(route(Api::reload)))
+        .route("/upgrade", slow(route(Api::upgrade)))
         .get("/upgrade", route(Api::upgrade_state))
         .post("/register", route(Api::register))
         .post("/register/{address}/heartbeat", route(Api::heartbeat))

@@ -113,6 +113,15 @@ enum CtlCommand {
         #[arg(long)]
         window: Option<String>,
     },
+    /// Switch the maintenance of a site: its requests get 503, and open tunnels stay.
+    ///
+    /// It stays over reloads, as long as the file has the same for this site.
+    Maintenance {
+        /// Name of the site
+        site: String,
+        #[arg(value_enum)]
+        state: MaintenanceState,
+    },
     /// Change the weights of pools in a split; others keep theirs.
     ///
     /// They stay over reloads, as long as the file has the same split. Open tunnels stay.
@@ -153,6 +162,24 @@ enum CtlCommand {
     },
     /// Read the configuration file again.
     Reload,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum MaintenanceState {
+    On,
+    Off,
+    /// As the file has it
+    File,
+}
+
+impl MaintenanceState {
+    fn switch(self) -> Option<bool> {
+        match self {
+            Self::On => Some(true),
+            Self::Off => Some(false),
+            Self::File => None,
+        }
+    }
 }
 
 pub(super) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -279,6 +306,10 @@ fn request(command: &CtlCommand) -> (&'static str, String, Option<Value>) {
             let path = format!("/v1/sites/{}/routes/{}/split", segment(site), segment(route));
             ("PATCH", path, Some(json!({ "weights": weights })))
         }
+        CtlCommand::Maintenance { site, state } => {
+            let path = format!("/v1/sites/{}/maintenance", segment(site));
+            ("PUT", path, Some(json!({ "on": state.switch() })))
+        }
         CtlCommand::Add { address, weight, send_proxy, passthrough, pool } => {
             let mut body =
                 json!({ "address": address, "weight": weight, "send_proxy": send_proxy });
@@ -334,6 +365,10 @@ fn in_words(command: &CtlCommand, value: &Value) -> String {
         }
         CtlCommand::Unblock { network } => format!("the block of {network} was ended"),
         CtlCommand::Split { .. } => tables::split(&value["split"]),
+        CtlCommand::Maintenance { site, .. } => match value["maintenance"] == true {
+            true => format!("{site} is under maintenance"),
+            false => format!("{site} is not under maintenance"),
+        },
         CtlCommand::Rebalance { dry_run, .. } => rebalance(*dry_run, value),
         CtlCommand::Reload => format!("configuration read again: {}", json_in_words(value)),
         // They have tables.

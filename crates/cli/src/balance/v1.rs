@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throng::http::Status;
 use throng::{Request, Response};
-use throng_balance::{PoolRow, Row, SiteRow, SiteSummary};
+use throng_balance::{Balancer, PoolRow, Row, SiteRow, SiteSummary};
 
 use super::api::{
     Addition, AdminAnswer, Api, Drain, Rebalance, Removal, Weight, address, answer, duration,
@@ -32,6 +32,13 @@ const OWN: &str = "-";
 #[serde(deny_unknown_fields)]
 struct Weights {
     weights: BTreeMap<String, u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MaintenanceSwitch {
+    /// `None`: as the file has it.
+    on: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -99,14 +106,18 @@ fn pool(row: &PoolRow, backends: &[Row]) -> Result<Value, Response> {
         "pick": row.pick,
         "up": row.up,
         "open": row.tunnels + row.requests,
+        "queued": row.queued,
+        "fallback": row.fallback,
         "backends": to_json(&own)?,
     }))
 }
 
-/// Returns a site with its counters.
-fn site(site: &SiteSummary, counted: &[SiteRow]) -> Result<Value, Response> {
+/// Returns a site with its counters, and whether it is under maintenance.
+fn site(balancer: &Balancer, site: &SiteSummary, counted: &[SiteRow]) -> Result<Value, Response> {
     let is_it = |row: &&SiteRow| row.site == site.name && row.route.is_none();
     let mut value = to_json(site)?;
+    // Unless a reload has just removed it.
+    value["maintenance"] = json!(balancer.is_in_maintenance(&site.name).unwrap_or(false));
     value["counts"] = match counted.iter().find(is_it) {
         None => Value::Null,
         Some(row) => json!({
@@ -253,7 +264,8 @@ impl Api {
         let from = begin(request)?;
         let ((sites, total), counted) =
             (self.balancer.sites(from, PAGE), self.balancer.status().sites);
-        let sites: Result<Vec<_>, _> = sites.iter().map(|it| site(it, &counted)).collect();
+        let sites: Result<Vec<_>, _> =
+            sites.iter().map(|it| site(&self.balancer, it, &counted)).collect();
         Ok(answer(&json!({ "sites": sites?, "next": next(request, from, total) })))
     }
 
@@ -262,7 +274,7 @@ impl Api {
         let (name, counted) = (param(request, "site"), self.balancer.status().sites);
         let (sites, _) = self.balancer.sites(0, usize::MAX);
         match sites.iter().find(|it| it.name == name) {
-            Some(found) => Ok(answer(&json!({ "site": site(found, &counted)? }))),
+            Some(found) => Ok(answer(&json!({ "site": site(&self.balancer, found, &counted)? }))),
             None => {
                 let why = format!("site {name} is unknown: /v1/sites lists them");
                 Err(refuse(Status::NOT_FOUND, &why))
@@ -280,6 +292,17 @@ impl Api {
             split.iter().map(|share| format!("{} {}", share.pool, share.weight)).collect();
         self.note(format!("the split of {site} {route} is {}", shares.join(", ")));
         Ok(answer(&json!({ "split": to_json(&split)? })))
+    }
+
+    pub(super) fn maintenance(&self, request: &Request<'_>) -> AdminAnswer {
+        self.check_change(request)?;
+        let MaintenanceSwitch { on } = body(request, &json!({ "on": true }))?;
+        let site = param(request, "site");
+        let is_on = self.balancer.set_maintenance(site, on).map_err(refused)?;
+        let whose = if on.is_none() { ", as the file has it" } else { "" };
+        let state = if is_on { "under maintenance" } else { "not under maintenance" };
+        self.note(format!("the site {site} is {state}{whose}"));
+        Ok(answer(&json!({ "site": site, "maintenance": is_on })))
     }
 
     pub(super) fn limits(&self, request: &Request<'_>) -> AdminAnswer {

@@ -2,17 +2,19 @@
 //! have it.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use throng_io::{Instant, PeerAddress};
 
 use super::ControlCore;
+use crate::blocks::Block;
 use crate::config::{BackendConfig, server_names};
 use crate::health::CarriedStage;
 use crate::limit::CarriedLimit;
 use crate::pool::DEFAULT_POOL;
 use crate::registry::{DesiredState, Entry};
+use crate::site::SetWeights;
 
 /// A backend as operators and the backend itself have set it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -38,25 +40,33 @@ pub(crate) struct CarriedBackend {
 
 /// State from operators, backends and clients, which no file has.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
-#[serde(from = "Form", into = "Form")]
+#[serde(from = "Form")]
 pub struct CarriedState {
     backends: Vec<CarriedBackend>,
     /// The sites for which maintenance was switched.
     maintenance: BTreeMap<String, bool>,
     limits: Vec<CarriedLimit>,
+    /// The weights of splits that operators have set.
+    set_weights: SetWeights,
+    blocks: Vec<Block>,
 }
 
-/// The form of a [`CarriedState`]. With backends alone it is a list, as in earlier releases.
-#[derive(Deserialize, Serialize)]
+/// The forms of a [`CarriedState`] that were ever sent. The first releases sent a list of backends.
+#[derive(Deserialize)]
 #[serde(untagged)]
 enum Form {
     Backends(Vec<CarriedBackend>),
     All {
+        #[serde(default)]
         backends: Vec<CarriedBackend>,
         #[serde(default)]
         maintenance: BTreeMap<String, bool>,
         #[serde(default)]
         limits: Vec<CarriedLimit>,
+        #[serde(default)]
+        set_weights: SetWeights,
+        #[serde(default)]
+        blocks: Vec<Block>,
     },
 }
 
@@ -64,16 +74,9 @@ impl From<Form> for CarriedState {
     fn from(form: Form) -> Self {
         match form {
             Form::Backends(backends) => Self { backends, ..Self::default() },
-            Form::All { backends, maintenance, limits } => Self { backends, maintenance, limits },
-        }
-    }
-}
-
-impl From<CarriedState> for Form {
-    fn from(CarriedState { backends, maintenance, limits }: CarriedState) -> Self {
-        match maintenance.is_empty() && limits.is_empty() {
-            true => Self::Backends(backends),
-            false => Self::All { backends, maintenance, limits },
+            Form::All { backends, maintenance, limits, set_weights, blocks } => {
+                Self { backends, maintenance, limits, set_weights, blocks }
+            }
         }
     }
 }
@@ -85,6 +88,8 @@ impl ControlCore {
             backends: self.carried_backends(),
             maintenance: self.carried_maintenance(),
             limits: self.limits.1.carried(now.0 / 1_000),
+            set_weights: self.set_weights.clone(),
+            blocks: self.blocks.list(SystemTime::now()),
         }
     }
 
@@ -112,7 +117,10 @@ impl ControlCore {
     /// Takes over what was set in a predecessor. What this configuration does not allow is left
     /// out.
     pub(crate) fn take_over(&mut self, carried: CarriedState, now: Instant) {
-        let CarriedState { backends, maintenance, limits } = carried;
+        let CarriedState { backends, maintenance, limits, set_weights, blocks } = carried;
+        self.blocks.take_over(&blocks, SystemTime::now());
+        self.set_weights = set_weights;
+        self.set_weights.apply_to(self.sites.1.as_deref());
         self.limits.1 = self.limits.1.take_over(&limits);
         self.is_changed = true;
         for (site, on) in maintenance {

@@ -1,7 +1,6 @@
 //! Counters that go on in a successor of the process, so that no counter of `/metrics` falls.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
 use throng_io::PeerAddress;
 
@@ -9,11 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use super::ControlCore;
 use crate::backend::CarriedTotals;
-use crate::blocks::Block;
 use crate::limit::LimitRow;
 use crate::pool::DEFAULT_POOL;
 use crate::report::Metrics;
-use crate::site::{CarriedSite, SetWeights};
+use crate::site::CarriedSite;
 use crate::status::{Status, TlsStatus};
 
 /// The counters of a process and its predecessors.
@@ -28,9 +26,6 @@ pub struct CarriedCounts {
     panics: u64,
     limits: Vec<LimitRow>,
     sites: Vec<CarriedSite>,
-    /// The weights of splits that operators have set.
-    set_weights: SetWeights,
-    blocks: Vec<Block>,
     tls: CarriedTls,
 }
 
@@ -89,8 +84,6 @@ impl ControlCore {
             panics: status.panics,
             limits: status.limits.clone(),
             sites: self.counters.carried(),
-            set_weights: self.set_weights.clone(),
-            blocks: self.blocks.list(SystemTime::now()),
             tls: status.tls.as_ref().map(carried_tls).unwrap_or_default(),
         }
     }
@@ -98,9 +91,6 @@ impl ControlCore {
     /// Counts on from the totals of a predecessor's backends and sites.
     pub(crate) fn count_on(&mut self, counts: &CarriedCounts) {
         self.counters.count_on(&counts.sites);
-        self.blocks.take_over(&counts.blocks, SystemTime::now());
-        self.set_weights = counts.set_weights.clone();
-        self.set_weights.apply_to(self.sites.1.as_deref());
         let default = counts.backends.iter();
         let default = default.map(|(address, totals)| (DEFAULT_POOL, address, totals));
         let others = counts.pools.iter();

@@ -44,7 +44,7 @@ fn sum(backends: &Value, field: &str) -> String {
 
 /// The pools in rows.
 pub(super) fn pools(value: &Value) -> String {
-    let mut rows = head(&["pool", "pick", "backends", "up", "tunnels", "requests"]);
+    let mut rows = head(&["pool", "pick", "backends", "up", "tunnels", "requests", "queued"]);
     for pool in items(value, "pools") {
         let backends = &pool["backends"];
         rows.push(vec![
@@ -54,6 +54,7 @@ pub(super) fn pools(value: &Value) -> String {
             text(&pool["up"]),
             sum(backends, "tunnels"),
             sum(backends, "requests"),
+            text(&pool["queued"]),
         ]);
     }
     layout(&rows, 2)
@@ -69,7 +70,10 @@ pub(super) fn sites(value: &Value) -> String {
         let pool = action["pool"].as_str().map(|pool| format!("pool {pool}"));
         rows.push(vec![
             text(&site["name"]),
-            pool.unwrap_or_else(|| text(&action["kind"])),
+            match site["maintenance"] == true {
+                true => "maintenance".to_owned(),
+                false => pool.unwrap_or_else(|| text(&action["kind"])),
+            },
             site["routes"].as_array().map_or(0, Vec::len).to_string(),
             status(1),
             status(2),

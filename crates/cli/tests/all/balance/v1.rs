@@ -108,6 +108,27 @@ fn backends_are_added_weighed_drained_and_removed_in_their_pool() {
 }
 
 #[test]
+fn maintenance_of_a_site_is_switched_until_the_file_changes_it() {
+    let file = file(nowhere(), nowhere(), 1);
+    let balancer = Balancer::start(&["--config", file.path()]);
+    let path = "/v1/sites/shop/maintenance";
+    let is_on = || balancer.got("/v1/sites/shop")["site"]["maintenance"] == true;
+    assert!(!is_on());
+    let set = |on: Value| balancer.done("PUT", path, &json!({ "on": on }))["maintenance"].clone();
+    assert_eq!((set(json!(true)), is_on()), (json!(true), true));
+    assert!(balancer.ctl(&["sites"]).contains("maintenance"));
+    balancer.done("POST", "/v1/reload", &json!({}));
+    assert!(is_on(), "the file has the same as before");
+    assert_eq!((set(Value::Null), is_on()), (json!(false), false));
+    assert_eq!(balancer.ctl(&["maintenance", "shop", "on"]).trim(), "shop is under maintenance");
+    let off = balancer.ctl(&["maintenance", "shop", "off"]);
+    assert_eq!((off.trim(), is_on()), ("shop is not under maintenance", false));
+    let answer = balancer.ask("PUT", "/v1/sites/z/maintenance", &json!({ "on": true }));
+    assert_eq!(answer.status(), 404);
+    assert!(error(&answer).contains("site z is unknown"), "{}", answer.text());
+}
+
+#[test]
 fn sites_are_shown_and_a_split_is_changed_while_it_runs() {
     let (default, other) = (nowhere(), nowhere());
     let (file, changed) = (file(default, other, 1), file(default, other, 2));

@@ -55,7 +55,7 @@ fn a_backend_of_an_earlier_release_is_up() {
     let mut before = core(&[1], "");
     fail(&mut before, 1, 3, at(1.0));
     let mut carried = serde_json::to_value(before.carried(Instant(0))).unwrap();
-    carried[0].as_object_mut().unwrap().remove("health").unwrap();
+    carried["backends"][0].as_object_mut().unwrap().remove("health").unwrap();
     let mut after = core(&[1], "");
     after.take_over(serde_json::from_value(carried).unwrap(), at(0.0));
     assert_eq!(states(&after), ["up"]);
@@ -94,8 +94,10 @@ fn a_successor_counts_on_and_a_drain_counts_from_its_own_beginning() {
 fn maintenance_and_classes_of_sites_go_on_by_name() {
     let shop = "[[site]]\nhosts = [\"a\"]\nname = \"shop\"\n[[site]]\nhosts = [\"b\"]\n";
     let mut before = core(&[1], shop);
-    // Without it, the form is the one of earlier releases.
-    assert!(serde_json::to_value(before.carried(Instant(0))).unwrap().is_array());
+    // Earlier releases sent the list of backends alone.
+    let backends = &serde_json::to_value(before.carried(Instant(0))).unwrap()["backends"];
+    let list: crate::CarriedState = serde_json::from_value(backends.clone()).unwrap();
+    assert_eq!(serde_json::to_value(list).unwrap()["backends"], *backends);
     assert!(before.set_maintenance("shop", Some(true)).unwrap());
     assert!(before.set_maintenance("none", Some(true)).is_err());
     let after = successor(&before, &[1], shop);
@@ -112,4 +114,20 @@ fn maintenance_and_classes_of_sites_go_on_by_name() {
     before.apply(config(&[1], shop), at(1.0), |_| ()).unwrap();
     let classes = before.take_configuration().unwrap().classes.clone();
     assert_eq!([1, 2, 3].map(|class| classes.name(class)), [Some("x\n"), Some("y\n"), None]);
+}
+
+#[test]
+fn blocks_and_weights_of_splits_go_on_before_a_successor_listens() {
+    let split = "[[pool]]\nname = \"b\"\nbackends = [\"127.0.0.1:2\"]\n[[site]]\nhosts = [\"a\"]\n\
+                 split = [{ pool = \"default\", weight = 95 }, { pool = \"b\", weight = 5 }]\n";
+    let mut before = core(&[1], split);
+    let now = SystemTime::now();
+    before.blocks().add("203.0.113.0/24", Duration::from_secs(60), "op", now).unwrap();
+    let weights = BTreeMap::from([("b".to_owned(), 20)]);
+    before.set_split("a", None, &weights).unwrap();
+    let after = successor(&before, &[1], split);
+    assert_eq!(after.blocks().list(now), before.blocks().list(now));
+    let shown = |core: &ControlCore| serde_json::to_value(core.site_summaries(0, 9).0).unwrap();
+    assert_eq!(shown(&after), shown(&before));
+    assert_eq!(shown(&after)[0]["action"]["split"][1]["weight"], 20);
 }
