@@ -95,7 +95,7 @@ pub use shards::{Launch, OnBound, Shards};
 pub use site::{
     ActionSummary, Explanation, GuardConfig, HeaderRulesConfig, HostPolicies, Matchers, OtherRoute,
     Page, PathChange, Paths, Policy, PolicyConfig, Reading, RedirectTarget, RequestIds,
-    RouteAction, RouteConfig, RouteSummary, RouteTimes, SiteConfig, SiteCounters, SiteRow,
+    RouteAction, RouteConfig, RouteSummary, RouteTimes, Secrets, SiteConfig, SiteCounters, SiteRow,
     SiteSummary, SiteTls, Sites, SplitBy, SplitConfig, SplitShare, Template, TunnelTimes,
     ValuePattern,
 };

@@ -257,6 +257,14 @@ impl Pools {
         self.by_name.get(name).map(|&at| &self.all[at])
     }
 
+    /// Returns the pool of that name, which mostly has this place: then nothing is hashed.
+    pub(crate) fn named_at(&self, place: u16, name: &str) -> Option<&Arc<Pool>> {
+        match self.all.get(usize::from(place)) {
+            Some(pool) if *pool.name == *name => Some(pool),
+            _ => self.named(name),
+        }
+    }
+
     /// Returns the backend at `address` in the pool of this name, or in another pool if that one
     /// does not have it.
     pub(crate) fn backend(

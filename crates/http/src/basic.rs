@@ -19,7 +19,8 @@ pub struct BasicCredentials {
 impl BasicCredentials {
     /// Reads the value of an `Authorization` header. A user has no colon, and neither part a
     /// control character ([RFC 7617 section 2](https://www.rfc-editor.org/rfc/rfc7617#section-2)).
-    pub(crate) fn parse(value: &str) -> Option<Self> {
+    #[must_use]
+    pub fn parse(value: &str) -> Option<Self> {
         let (scheme, encoded) = value.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("basic") {
             return None;

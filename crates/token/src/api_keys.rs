@@ -4,6 +4,7 @@ use std::fmt;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use aws_lc_rs::rand;
 
 /// Maximum keys.
 pub const MAX_API_KEYS: usize = 256;
@@ -49,6 +50,21 @@ impl ApiKeys {
         }
     }
 
+    /// Creates a key of 128 random bits. Returns it with its line for a file.
+    ///
+    /// # Errors
+    /// The name is not valid, or the system has no random numbers.
+    pub fn create(name: &str) -> Result<(String, String), String> {
+        let mut bits = [0; 16];
+        rand::fill(&mut bits).map_err(|_| "the system has no random numbers".to_owned())?;
+        let key = to_hex(&bits);
+        let line = format!("{name}:{}", to_hex(digest(&SHA256, key.as_bytes()).as_ref()));
+        Self::parse(&line).map_err(|_| {
+            "a name has 1 to 64 letters, digits, . _ and -: write another".to_owned()
+        })?;
+        Ok((key, line))
+    }
+
     /// Returns the name of the application that has `key`. The time that it takes does not depend
     /// on how much of a key is right.
     #[must_use]
@@ -71,6 +87,10 @@ impl fmt::Debug for ApiKeys {
     }
 }
 
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 fn hex(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
     let mut bytes = [0; SHA256_OUTPUT_LEN];
     if text.len() != 2 * bytes.len() || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
@@ -90,8 +110,18 @@ mod tests {
     const HASH: &str = "3a7fbb2cbe4bd5f1d7cbfcfd2c9c3b1d0bfcf2d3d0c7b6f1a1a2b8d5b7c5d0ff";
 
     fn hash_of(key: &str) -> String {
-        let hash = digest(&SHA256, key.as_bytes());
-        hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+        to_hex(digest(&SHA256, key.as_bytes()).as_ref())
+    }
+
+    #[test]
+    fn a_created_key_has_the_name_of_its_line() {
+        let (key, line) = ApiKeys::create("ci-1").unwrap();
+        assert_eq!(key.len(), 32);
+        assert_eq!(ApiKeys::parse(&line).unwrap().name_of(key.as_bytes()), Some("ci-1"));
+        assert_ne!(ApiKeys::create("ci-1").unwrap().0, key);
+        for name in ["", "a b", "a:b", "a\nb"] {
+            assert!(ApiKeys::create(name).unwrap_err().starts_with("a name has"), "{name:?}");
+        }
     }
 
     #[test]

@@ -221,6 +221,10 @@ fn times(record: &Record<'_>) -> RouteTimes {
 
 /// Reads the keys of a site or a route.
 pub(super) fn of_site(record: &Record<'_>, pages: &Pages) -> PolicyConfig {
+    // Most routes of large files have none of them.
+    if !record.has_any(KEYS) {
+        return PolicyConfig::default();
+    }
     let text = |field| record.get::<Option<String>>(field);
     let path = match (text("strip_prefix"), text("rewrite")) {
         (Some(_), Some(_)) => {

@@ -8,7 +8,7 @@ use throng_config::{Defaults, Draft, Key, Kind, Record, Records, joined_keys, nu
 use super::policy::{self, Pages};
 use super::site_tls;
 use crate::site::{
-    GuardConfig, Matchers, RouteAction, RouteConfig, SiteConfig, SplitConfig, Template,
+    GuardConfig, Matchers, RouteAction, RouteConfig, Secrets, SiteConfig, SplitConfig, Template,
     ValuePattern,
 };
 
@@ -64,6 +64,13 @@ const ALLOWED_ORIGINS: Key = Key::new(
     "",
     "the only pages, by their Origin, or same-host; others get 403; if empty, all",
 );
+const SECRETS: Key = Key::new(
+    "secrets",
+    Kind::List(&Kind::Path),
+    "",
+    "files of NAME:HASH lines, as `throng balance secret` prints them: a client needs a key, as a \
+     Bearer token or as the Basic password of its name; others get 401",
+);
 const ACCESS: Key = Key::new(
     "access",
     Kind::Word(&["off", "errors", "all"]),
@@ -114,6 +121,7 @@ const OF_SITES: &[&[Key]] = &[
         ALLOW,
         DENY,
         ALLOWED_ORIGINS,
+        SECRETS,
         ACCESS,
     ],
     policy::KEYS,
@@ -192,6 +200,7 @@ const OF_ROUTES: &[&[Key]] = &[
         ALLOW,
         DENY,
         ALLOWED_ORIGINS,
+        SECRETS,
         ACCESS,
         Key::new("metrics", Kind::Switch, "false", "metrics of its own, besides those of its site"),
     ],
@@ -278,7 +287,20 @@ fn guard(record: &Record<'_>) -> GuardConfig {
         allow: record.parse_list("allow"),
         deny: record.parse_list("deny"),
         allowed_origins: record.get("allowed_origins"),
+        secrets: secrets(record),
     }
+}
+
+/// Reads the keys of clients. Mistakes are added.
+fn secrets(record: &Record<'_>) -> Secrets {
+    let mut all = Secrets::default();
+    for (at, path) in record.paths("secrets").iter().enumerate() {
+        match Secrets::read(path) {
+            Ok(read) => all = read.within(&all),
+            Err(remedy) => record.wrong_field(&format!("secrets[{at}]"), remedy),
+        }
+    }
+    all
 }
 
 /// Reads what happens to the requests of a site or route.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use throng_config::Rate;
 use throng_proto::ws::handshake::is_token;
@@ -91,6 +92,22 @@ pub enum Refusal {
 }
 
 impl LimitConfig {
+    /// The limit of requests with a wrong key: a client may mistype a few, and not try many.
+    pub(super) fn of_wrong_keys() -> Self {
+        Self {
+            name: super::WRONG_KEYS.to_owned(),
+            on: LimitedEvent::Requests,
+            key: vec![LimitKey::Address],
+            rate: Rate { events: 10, time: Duration::from_secs(60) },
+            max: 0,
+            burst: Some(9),
+            refuse: Refusal::Status,
+            status: 429,
+            dry_run: false,
+            memory: 64 << 10,
+        }
+    }
+
     pub(super) fn pace(&self) -> Pace {
         let step = self.step();
         Pace { step, slack: step.saturating_mul(self.burst.unwrap_or_else(|| self.one_second())) }

@@ -37,7 +37,11 @@ pub(crate) const MAX_LIMITS: usize = 1_000;
 /// The most bytes for the keys of all limits together.
 pub(crate) const MAX_MEMORY: usize = 1 << 30;
 
-/// All limits, in the order of the file.
+/// The name of the limit of requests with a wrong key, by address. The name of a limit of the file
+/// has no space.
+const WRONG_KEYS: &str = "wrong keys";
+
+/// All limits, in the order of the file; the last is the limit of requests with a wrong key.
 #[derive(Clone, Debug, Default)]
 pub struct RateLimits(Arc<[Arc<RateLimit>]>);
 
@@ -121,12 +125,21 @@ impl RateLimits {
             };
             Arc::new(RateLimit { pace: config.pace(), config: config.clone(), state })
         };
-        Self(configured.iter().map(limit).collect())
+        Self(configured.iter().chain([&LimitConfig::of_wrong_keys()]).map(limit).collect())
     }
 
     /// Returns the limit at an index of the file's list.
     pub(crate) fn at(&self, index: u16) -> Option<&RateLimit> {
         self.0.get(usize::from(index)).map(|limit| &**limit)
+    }
+
+    /// Counts a request with a wrong key.
+    ///
+    /// # Errors
+    /// There are too many from its address.
+    pub(crate) fn count_wrong_key(&self, counted: Counted<'_>) -> Result<(), BeyondLimit<'_>> {
+        let limit = self.0.last();
+        limit.map_or(Ok(()), |limit| limit.check(counted, &mut TunnelPlaces::default()))
     }
 
     /// Returns the name of a place's limit, and its key; `None` if a reload has removed that.
@@ -151,7 +164,8 @@ impl RateLimits {
             refused: limit.state.refused.load(Relaxed),
             forgotten_keys: limit.state.table.get().map_or(0, RateTable::forgotten),
         };
-        self.0.iter().map(row).collect()
+        let is_shown = |row: &LimitRow| row.name != WRONG_KEYS || row.passed > 0 || row.refused > 0;
+        self.0.iter().map(row).filter(is_shown).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! From configured sites to the form in which requests are looked up.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use throng_config::AccessDetail;
@@ -17,7 +17,7 @@ use super::matchers::{Matchers, ValuePattern};
 use super::policy::{Policies, Policy, PolicyConfig, TunnelTimes};
 use super::split::{POINTS, Split, SplitConfig};
 use super::template::Template;
-use super::{MAX_ROUTES, MAX_SITES, RuleAction, RuleNames, Site, SiteRule, Sites};
+use super::{MAX_ROUTES, MAX_SITES, RuleAction, RuleNames, Runs, Site, SiteRule, Sites};
 
 /// A mistake in the sites.
 #[derive(Debug, PartialEq, Eq)]
@@ -43,7 +43,8 @@ pub(crate) struct Names<'p> {
 
 /// The names that sites and routes may write, and the mistakes so far.
 struct Compiler<'p> {
-    pools: BTreeSet<&'p str>,
+    /// By their names, with their places.
+    pools: HashMap<&'p str, u16>,
     limits: &'p [String],
     listeners: &'p [Arc<str>],
     /// The pool of the top-level backends, the action of sites without one.
@@ -68,7 +69,9 @@ impl Sites {
         rules: &'p PolicyConfig,
         has_backends: bool,
     ) -> Result<Self, Vec<SiteMistake>> {
-        let pools = pools.iter().map(|pool| &**pool).collect();
+        // The default pool is the first, also without backends.
+        let others = u16::from(!has_backends);
+        let pools = pools.iter().map(|pool| &**pool).zip(others..).collect();
         let top = has_backends.then(|| RouteAction::Pool(DEFAULT_POOL.to_owned()));
         let (policies, mistakes, counted) = (Policies::default(), Vec::new(), Vec::new());
         let classes = BTreeMap::new();
@@ -188,6 +191,7 @@ impl Compiler<'_> {
             site: Arc::clone(&name),
             route: route.into(),
             pool: Box::default(),
+            pool_at: 0,
             access: access.or(site.access),
             counts,
         };
@@ -273,13 +277,13 @@ impl Compiler<'_> {
     ) -> SiteRule {
         let action = match action.clone() {
             RouteAction::Pool(pool) => {
-                self.known_pool(format!("{key}.pool"), &pool);
+                names.pool_at = self.place_of(&pool, || format!("{key}.pool"));
                 names.pool = pool.into();
                 RuleAction::Pool
             }
             RouteAction::Split(split) => {
-                self.split(key, &split);
-                RuleAction::Split(Split::new(&split, &names))
+                let places = self.split(key, &split);
+                RuleAction::Split(Box::new(Split::new(&split, &places, &names)))
             }
             RouteAction::Redirect { to, status } => {
                 let is_one = matches!(status, 301 | 302 | 303 | 307 | 308);
@@ -294,7 +298,8 @@ impl Compiler<'_> {
                 RuleAction::File { status: self.own_status(key, status), page }
             }
         };
-        let (names, matchers) = (Arc::new(names), matchers.clone());
+        let names = Arc::new(names);
+        let matchers = (*matchers != Matchers::default()).then(|| Box::new(matchers.clone()));
         let (policy, class) = (Arc::default(), None);
         SiteRule { names, action, limits, guard, policy, class, matchers, is_raw }
     }
@@ -393,17 +398,23 @@ impl Compiler<'_> {
         limits
     }
 
-    fn known_pool(&mut self, key: String, pool: &str) {
-        if !self.pools.contains(pool) {
-            let remedy = self.pool_remedy();
-            self.add(key, format!("{pool:?}"), remedy);
+    /// Returns the place of a pool.
+    fn place_of(&mut self, pool: &str, key: impl Fn() -> String) -> u16 {
+        if let Some(place) = self.pools.get(pool) {
+            return *place;
         }
+        let remedy = self.pool_remedy();
+        self.add(key(), format!("{pool:?}"), remedy);
+        0
     }
 
-    fn split(&mut self, key: &str, split: &SplitConfig) {
-        for (at, (pool, _)) in split.shares.iter().enumerate() {
-            self.known_pool(format!("{key}.split[{at}].pool"), pool);
-        }
+    /// Returns the places of the pools of a split.
+    fn split(&mut self, key: &str, split: &SplitConfig) -> Vec<u16> {
+        let pools = split.shares.iter().enumerate();
+        let place = |(at, (pool, _)): (usize, &(String, u32))| {
+            self.place_of(pool, || format!("{key}.split[{at}].pool"))
+        };
+        let places = pools.map(place).collect();
         let sum: u64 = split.shares.iter().map(|(_, weight)| u64::from(*weight)).sum();
         if !(1..=u64::from(POINTS)).contains(&sum) {
             let remedy = format!(
@@ -412,6 +423,7 @@ impl Compiler<'_> {
             );
             self.add(format!("{key}.split"), format!("a sum of {sum}"), remedy);
         }
+        places
     }
 
     fn pool_remedy(&self) -> String {
@@ -419,7 +431,9 @@ impl Compiler<'_> {
             return "the file has no pool: write backends, the pool \"default\", or a [[pool]]"
                 .to_owned();
         }
-        let names: Vec<&str> = self.pools.iter().take(20).copied().collect();
+        let mut names: Vec<&str> = self.pools.keys().copied().collect();
+        names.sort_unstable();
+        names.truncate(20);
         format!("no pool has this name: write one of {}", names.join(", "))
     }
 
@@ -456,7 +470,7 @@ impl Compiler<'_> {
             if !whole.is_empty() {
                 out.push((whole.to_owned(), true, rule));
             }
-            out.push((numbered(&format!("{whole}/{{*rest}}")), true, rule));
+            out.push((below(whole), true, rule));
         }
     }
 
@@ -500,19 +514,14 @@ impl Compiler<'_> {
     }
 }
 
-/// Builds the router of a site. In the order of their segments, patterns are appended to the nodes
-/// of the tree: in another order, many siblings would be moved for each.
-fn router(mut patterns: Vec<Pattern>) -> (Router<u32>, Vec<Box<[u32]>>) {
-    patterns.sort_by_cached_key(|(pattern, is_prefix, rule)| {
-        // The end of a segment comes before all characters.
-        (pattern.replace('/', "\0"), *is_prefix, *rule)
-    });
-    let (mut router, mut runs) = (Router::new(), Vec::new());
+/// Builds the router of a site.
+fn router(mut patterns: Vec<Pattern>) -> (Router<u32>, Runs) {
+    patterns.sort_unstable();
+    let (mut router, mut runs) = (Router::new(), Runs::default());
     for run in patterns.chunk_by(|one, other| one.0 == other.0) {
-        // Patterns were checked, and are different.
-        if router.add_any(&run[0].0, runs.len() as u32).is_ok() {
-            runs.push(run.iter().map(|(_, _, rule)| *rule).collect());
-        }
+        let index = runs.push(run.iter().map(|(_, _, rule)| *rule));
+        let added = router.add_any(&run[0].0, index);
+        debug_assert!(added.is_ok(), "patterns were checked, and are different");
     }
     (router, runs)
 }
@@ -528,12 +537,21 @@ fn path_pattern(path: &str) -> Result<String, String> {
 
 /// Returns a valid pattern with numbers for names: the names of two routes may differ.
 fn numbered(pattern: &str) -> String {
+    if !pattern.contains('{') {
+        return pattern.to_owned();
+    }
     let number = |(at, segment): (usize, &str)| match segment.as_bytes() {
         [b'{', b'*', ..] => format!("/{{*{at}}}"),
         [b'{', ..] => format!("/{{{at}}}"),
         _ => format!("/{segment}"),
     };
     pattern.split('/').skip(1).enumerate().map(number).collect()
+}
+
+/// Returns the pattern of all paths below a prefix, as [`numbered`] does.
+fn below(prefix: &str) -> String {
+    let segments = prefix.bytes().filter(|byte| *byte == b'/').count();
+    format!("{prefix}/{{*{segments}}}")
 }
 
 /// Returns the remedy of a prefix that is not valid.

@@ -205,8 +205,9 @@ impl Explanation {
     fn choose(&mut self, rule: &SiteRule, of: Variables<'_>, client: Splitting<'_>) {
         let name = |name: &str| Some(name.to_owned()).filter(|name| !name.is_empty());
         self.route = name(&rule.names.route);
-        if let Some(reason) = rule.refusal(of.request, client.client) {
-            (self.status, self.reason, self.limits) = (Some(403), reason.into(), Vec::new());
+        if let Some(denied) = rule.refusal(of.request, client.client) {
+            (self.status, self.reason) = (Some(denied.status().code()), denied.reason.into());
+            self.limits.clear();
             self.forwarded.clear();
             return;
         }
@@ -269,13 +270,13 @@ impl Site {
             if chosen.is_some_and(|chosen| std::ptr::eq(chosen, rule)) {
                 continue;
             }
-            let has_rule = |run: u32| self.runs[run as usize].contains(&at);
+            let has_rule = |run: u32| self.runs.run(run).contains(&at);
             let found = self.router.find_if(request.method(), request.path(), has_rule);
             if !matches!(found, Match::Found { .. }) {
                 elsewhere += 1;
                 continue;
             }
-            let why = match rule.matchers.mismatch(request, client) {
+            let why = match rule.mismatch(request, client) {
                 Some(mismatch) => mismatch.to_string(),
                 None => "another route is more specific, or before it".to_owned(),
             };

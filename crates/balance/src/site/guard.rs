@@ -1,9 +1,11 @@
-//! Rules of who may use a route: networks of clients, and origins of pages.
+//! Rules of who may use a route: networks of clients, origins of pages, and keys.
 
 use std::net::IpAddr;
 
-use throng_http::{Network, Origins};
+use throng_http::{Network, Origins, Status};
 use throng_proto::http1::Request;
+
+use super::secrets::Secrets;
 
 /// The member of [`GuardConfig::allowed_origins`] for pages of the request's own host.
 pub(super) const SAME_HOST: &str = "same-host";
@@ -20,6 +22,29 @@ pub struct GuardConfig {
     /// the request; if empty, all. Requests without `Origin`, which browsers always send with
     /// handshakes, pass.
     pub allowed_origins: Vec<String>,
+    /// Keys of clients; if empty, none is needed. Others get 401, and after ten wrong keys a minute
+    /// 429.
+    pub secrets: Secrets,
+}
+
+/// The refusal of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Denied {
+    /// For the log.
+    pub(crate) reason: &'static str,
+    /// With a key it is admitted: 401. Others get 403.
+    pub(crate) needs_key: bool,
+}
+
+impl Denied {
+    fn forbidden(reason: &'static str) -> Self {
+        Self { reason, needs_key: false }
+    }
+
+    /// Returns the status of the answer.
+    pub(crate) fn status(self) -> Status {
+        if self.needs_key { Status::UNAUTHORIZED } else { Status::FORBIDDEN }
+    }
 }
 
 /// The rules of a route and its site together.
@@ -28,6 +53,7 @@ pub(super) struct Guard {
     allow: Box<[Network]>,
     deny: Box<[Network]>,
     origins: Option<AllowedOrigins>,
+    secrets: Secrets,
 }
 
 #[derive(Debug)]
@@ -43,6 +69,7 @@ impl GuardConfig {
             allow: [&site.allow[..], &self.allow].concat(),
             deny: [&site.deny[..], &self.deny].concat(),
             allowed_origins: [&site.allowed_origins[..], &self.allowed_origins].concat(),
+            secrets: self.secrets.within(&site.secrets),
         }
     }
 }
@@ -60,22 +87,29 @@ impl Guard {
             others: Origins::list(listed.iter().filter(|it| !is_same_host(it))),
         });
         let (allow, deny) = (config.allow.clone().into(), config.deny.clone().into());
-        Some(Self { allow, deny, origins })
+        Some(Self { allow, deny, origins, secrets: config.secrets.clone() })
     }
 
     /// Returns why a request of a client is refused.
-    pub(super) fn refusal(&self, request: &Request<'_>, client: IpAddr) -> Option<&'static str> {
+    pub(super) fn refusal(&self, request: &Request<'_>, client: IpAddr) -> Option<Denied> {
         let is_in = |networks: &[Network]| networks.iter().any(|it| it.contains(client));
         if is_in(&self.deny) {
-            return Some("deny lists the client's network");
+            return Some(Denied::forbidden("deny lists the client's network"));
         }
         if !self.allow.is_empty() && !is_in(&self.allow) {
-            return Some("allow does not list the client's network");
+            return Some(Denied::forbidden("allow does not list the client's network"));
         }
-        let origins = self.origins.as_ref()?;
+        if !self.admits_page(request) {
+            return Some(Denied::forbidden("allowed_origins does not list the page's origin"));
+        }
+        let is_admitted = self.secrets.is_empty() || self.secrets.admit(request);
+        (!is_admitted).then_some(Denied { reason: "secrets have no such key", needs_key: true })
+    }
+
+    fn admits_page(&self, request: &Request<'_>) -> bool {
+        let Some(origins) = &self.origins else { return true };
         let admits =
             |which: &Origins| which.allow(request.lines().all_bytes("Origin"), request.host());
-        let is_allowed = admits(&origins.others) || origins.same_host && admits(&Origins::SameHost);
-        (!is_allowed).then_some("allowed_origins does not list the page's origin")
+        admits(&origins.others) || origins.same_host && admits(&Origins::SameHost)
     }
 }

@@ -16,6 +16,7 @@ mod policies;
 mod policy;
 mod readings;
 mod rewrite;
+mod secrets;
 mod split;
 mod summary;
 mod template;
@@ -42,10 +43,12 @@ pub(crate) use counts::{CarriedSite, CountedRequest};
 pub use counts::{SiteCounters, SiteRow};
 pub(crate) use explain::Asked;
 pub use explain::{Explanation, OtherRoute, Reading};
+pub(crate) use guard::Denied;
 use guard::Guard;
 pub use guard::GuardConfig;
 pub use headers::HeaderRulesConfig;
 use hosts::Hosts;
+use matchers::Mismatch;
 pub use matchers::{Matchers, ValuePattern};
 pub(crate) use pages::MAX_PAGES;
 pub use pages::Page;
@@ -54,6 +57,8 @@ pub(crate) use policies::with_sites;
 pub(crate) use policy::Treatment;
 pub use policy::{Policy, PolicyConfig, RequestIds, RouteTimes, TunnelTimes};
 pub use rewrite::PathChange;
+pub use secrets::Secrets;
+pub(crate) use secrets::ask_for_key;
 use split::Split;
 pub(crate) use split::{Chosen, Splitting};
 pub use split::{SplitBy, SplitConfig, SplitShare};
@@ -98,7 +103,7 @@ pub(crate) struct HostTable(u16);
 #[derive(Debug)]
 struct Site {
     router: Router<u32>,
-    runs: Vec<Box<[u32]>>,
+    runs: Runs,
     rules: Vec<SiteRule>,
     /// The rule of requests without a route, which has no pattern.
     own: Option<u32>,
@@ -110,6 +115,33 @@ struct Site {
     maintenance: Option<Page>,
     /// The clients that it serves in maintenance.
     except: Box<[Network]>,
+}
+
+/// Runs of rules, by their indexes.
+#[derive(Debug, Default)]
+struct Runs {
+    /// The end of each run in `rules`.
+    ends: Vec<u32>,
+    rules: Vec<u32>,
+}
+
+impl Runs {
+    /// Adds a run; returns its index.
+    fn push(&mut self, rules: impl IntoIterator<Item = u32>) -> u32 {
+        self.rules.extend(rules);
+        self.ends.push(self.rules.len() as u32);
+        self.ends.len() as u32 - 1
+    }
+
+    fn run(&self, index: u32) -> &[u32] {
+        let index = index as usize;
+        let from = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.rules[from as usize..self.ends[index] as usize]
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u32]> {
+        (0..self.ends.len() as u32).map(|index| self.run(index))
+    }
 }
 
 /// A route.
@@ -124,7 +156,8 @@ pub(crate) struct SiteRule {
     pub(crate) policy: Arc<Policy>,
     /// The name of the class of its tunnels, if they have timeouts of their own.
     pub(crate) class: Option<Arc<str>>,
-    matchers: Matchers,
+    /// `None`: it has no further conditions.
+    matchers: Option<Box<Matchers>>,
     is_raw: bool,
 }
 
@@ -136,6 +169,8 @@ pub(crate) struct RuleNames {
     pub(crate) route: Box<str>,
     /// Empty if the balancer answers, and before a split has chosen.
     pub(crate) pool: Box<str>,
+    /// The place of that pool, unless pools have changed since.
+    pub(crate) pool_at: u16,
     /// `None`: as of all requests.
     pub(crate) access: Option<AccessDetail>,
     /// The index of its counters in [`SiteCounters`].
@@ -148,7 +183,7 @@ pub(crate) enum RuleAction {
     /// A backend answers.
     Pool,
     /// A backend of the pool that it chooses answers.
-    Split(Split),
+    Split(Box<Split>),
     Redirect {
         to: RedirectTarget,
         status: Status,
@@ -229,10 +264,10 @@ impl Sites {
     pub(crate) fn unreached(&self) -> Vec<(&str, &str)> {
         let of_site = |site: &'_ Site| {
             let mut is_reached = vec![false; site.rules.len()];
-            for run in &site.runs {
+            for run in site.runs.iter() {
                 for &rule in run {
                     is_reached[rule as usize] = true;
-                    if site.rules[rule as usize].matchers == Matchers::default() {
+                    if site.rules[rule as usize].matchers.is_none() {
                         break;
                     }
                 }
@@ -316,7 +351,7 @@ impl Site {
     ) -> Result<Option<u32>, &'static str> {
         let path = request.path();
         if readings::is_plain(path) {
-            return self.look_up(request, path, client);
+            return Ok(self.look_up_as_sent(request, client));
         }
         if self.has_raw {
             let found = self.look_up_as_sent(request, client);
@@ -369,17 +404,21 @@ impl Site {
         client: IpAddr,
         found: &Cell<Option<u32>>,
     ) -> bool {
-        let holds =
-            |rule: &&u32| self.rules[**rule as usize].matchers.mismatch(request, client).is_none();
-        let first = self.runs[run as usize].iter().find(holds);
+        let holds = |rule: &&u32| self.rules[**rule as usize].mismatch(request, client).is_none();
+        let first = self.runs.run(run).iter().find(holds);
         found.set(first.copied());
         first.is_some()
     }
 }
 
 impl SiteRule {
+    /// Returns a condition that a request does not meet.
+    fn mismatch<'r>(&'r self, request: &Request<'_>, client: IpAddr) -> Option<Mismatch<'r>> {
+        self.matchers.as_ref()?.mismatch(request, client)
+    }
+
     /// Returns why a client may not use it for a request.
-    pub(crate) fn refusal(&self, request: &Request<'_>, client: IpAddr) -> Option<&'static str> {
+    pub(crate) fn refusal(&self, request: &Request<'_>, client: IpAddr) -> Option<Denied> {
         self.guard.as_ref()?.refusal(request, client)
     }
 

@@ -103,15 +103,20 @@ pub struct SplitShare {
 
 impl Split {
     /// Creates a split. The weights must have a sum of 1 to [`POINTS`].
-    pub(super) fn new(config: &SplitConfig, names: &RuleNames) -> Self {
-        let range = |(pool, weight): &(String, u32)| PoolRange {
+    /// `places`: of its pools.
+    pub(super) fn new(config: &SplitConfig, places: &[u16], names: &RuleNames) -> Self {
+        let range = |((pool, weight), place): (&(String, u32), &u16)| PoolRange {
             end: AtomicU32::new(POINTS),
-            names: Arc::new(RuleNames { pool: pool.as_str().into(), ..names.clone() }),
+            names: Arc::new(RuleNames {
+                pool: pool.as_str().into(),
+                pool_at: *place,
+                ..names.clone()
+            }),
             configured: *weight,
             weight: AtomicU32::new(*weight),
         };
-        let split =
-            Self { ranges: config.shares.iter().map(range).collect(), by: config.by.clone() };
+        let ranges = config.shares.iter().zip(places).map(range);
+        let split = Self { ranges: ranges.collect(), by: config.by.clone() };
         split.set_ends();
         split
     }
@@ -247,7 +252,8 @@ mod tests {
     fn split(weights: &[u32], by: &str) -> Split {
         let share = |(at, weight): (usize, &u32)| (at.to_string(), *weight);
         let shares = weights.iter().enumerate().map(share).collect();
-        Split::new(&SplitConfig { shares, by: by.parse().unwrap() }, &RuleNames::default())
+        let places = vec![0; weights.len()];
+        Split::new(&SplitConfig { shares, by: by.parse().unwrap() }, &places, &RuleNames::default())
     }
 
     fn pool(split: &Split, point: u16) -> usize {

@@ -28,6 +28,7 @@ mod pools;
 mod request_log;
 mod requests;
 mod route_times;
+mod secrets;
 mod site_counts;
 mod sites;
 #[path = "../support/mod.rs"]

@@ -22,7 +22,7 @@ use clap::Subcommand;
 use throng::metrics::process;
 use throng::server::{Bound, Running, Stopper};
 use throng_balance::{
-    Balancer, CertificateEvent, Config, Error, MovedTunnels, NamedBackend, Passage, Status,
+    Balancer, CertificateEvent, Config, Error, MovedTunnels, NamedBackend, Passage, Secrets, Status,
 };
 use throng_doctor::{Question, Role};
 use throng_io::{HeldListeners, PeerAddress, may_pass};
@@ -70,6 +70,12 @@ enum BalanceSubcommand {
     Ctl(ctl::Args),
     /// Explain which site, route and pool a request gets, and why, without sending it.
     Route(route::Args),
+    /// Create a key for the setting secrets: prints its line for the file, and on standard error
+    /// the key.
+    Secret {
+        /// Name of the client that gets the key
+        name: String,
+    },
 }
 
 const EXAMPLES: &str = "Examples:
@@ -85,6 +91,7 @@ const EXAMPLES: &str = "Examples:
   throng balance ctl --admin 127.0.0.1:8081 list          list the backends
   throng balance ctl --admin 127.0.0.1:8081 drain 127.0.0.1:9001 --window 30s
   throng balance route --config balance.toml wss://app.example.com/ws
+  throng balance secret ci >> keys.txt                    a key for `secrets`
 
 The admin API also serves a status page at /, metrics for Prometheus at
 /metrics, and JSON at /status.json.
@@ -112,6 +119,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     match args.command {
         Some(BalanceSubcommand::Ctl(args)) => return ctl::run(&args),
         Some(BalanceSubcommand::Route(args)) => return route::run(args),
+        Some(BalanceSubcommand::Secret { name }) => return create_secret(&name),
         None => {}
     }
     let flags = args.flags;
@@ -120,6 +128,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     Predecessor::run(|predecessor, held| run_after(predecessor, held, flags))
+}
+
+/// Creates a key. Only its line is in the output, which is appended to a file.
+fn create_secret(name: &str) -> Result<ExitCode, Failure> {
+    let (key, line) = Secrets::create(name).map_err(Failure::usage)?;
+    terminal::report_line(line)?;
+    terminal::error_line(format_args!("the key of {name}, which is shown only now: {key}"));
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Runs a balancer with the listening sockets of a predecessor, if there is one.

@@ -21,8 +21,8 @@ use crate::shard::records::{Exchange, Fact, LogEntry, Origin, RequestFacts};
 use crate::shard::request_log::{Beginning, RequestLog};
 use crate::shard::rules::BalanceRules;
 use crate::site::{
-    Chosen, CountedRequest, HostTable, Policy, RequestIds, RuleNames, SiteRule, Sites, Splitting,
-    Treatment, Unrouted, Variables,
+    Chosen, CountedRequest, Denied, HostTable, Policy, RequestIds, RuleNames, SiteRule, Sites,
+    Splitting, Treatment, Unrouted, Variables, ask_for_key,
 };
 use crate::unix_peer::{client_address, is_among};
 
@@ -249,7 +249,8 @@ pub(super) fn begin_exchange(
         None => pools.first(),
         // Never another pool than the route's.
         Some(names) => {
-            pools.named(&names.pool).ok_or(Unserved::Refused(503, "the route has no pool"))?
+            let pool = pools.named_at(names.pool_at, &names.pool);
+            pool.ok_or(Unserved::Refused(503, "the route has no pool"))?
         }
     };
     let pool = Arc::clone(pool);
@@ -376,9 +377,8 @@ fn route<'s, 'r>(
         let (names, policy) = (Some(&rule.names), Some(&rule.policy));
         Unforwarded { names, policy, id: None, answer: Box::new(answer) }
     };
-    if let Some(reason) = rule.refusal(of.request, of.client) {
-        let response = Response::error(Status::FORBIDDEN, "this client or page may not use this");
-        return Err(answered(OwnAnswer::refusal(response, reason)));
+    if let Some(denied) = rule.refusal(of.request, of.client) {
+        return Err(answered(deny(denied, limits, rule, &asking)));
     }
     for limit in rule.limits.iter().filter_map(|at| limits.at(*at)) {
         let Variables { client, certificate, .. } = of;
@@ -397,6 +397,24 @@ fn route<'s, 'r>(
     let id = (asking.draw)(&rule.policy);
     let (response, reason) = rule.answer(Variables { request_id: id.text(), ..of });
     Err(Unforwarded { id: Some(id), ..answered(OwnAnswer::new(response, reason)) })
+}
+
+/// Returns the answer to a client that may not use a route.
+#[cold]
+fn deny(denied: Denied, limits: &RateLimits, rule: &SiteRule, asking: &Asking<'_>) -> OwnAnswer {
+    let Variables { request, client, certificate, .. } = asking.of;
+    let (site, route) = (&*rule.names.site, &*rule.names.route);
+    let counted = Counted { request, client, site, route, certificate, now: asking.now };
+    let response = match denied.needs_key {
+        false => Response::error(denied.status(), "this client or page may not use this"),
+        // A client that sends none asks which are wanted.
+        true if request.header_bytes("Authorization").is_none() => ask_for_key(),
+        true => match limits.count_wrong_key(counted) {
+            Ok(()) => ask_for_key(),
+            Err(beyond) => return refuse(&beyond, asking),
+        },
+    };
+    OwnAnswer::refusal(response, denied.reason)
 }
 
 /// Returns the answer to a request that is beyond a limit.
