@@ -30,7 +30,7 @@ impl RequestSummary {
                 10 => ("user-agent", &mut agent),
                 _ => continue,
             };
-            // The first one that is text.
+            // The first value that is text.
             if part.is_none() && name.eq_ignore_ascii_case(known.as_bytes()) {
                 *part = str::from_utf8(value).ok();
             }

@@ -41,7 +41,7 @@ impl Secrets {
         self.0.is_empty()
     }
 
-    /// Returns them with those of the level above.
+    /// Returns them with the keys of the level above.
     pub(crate) fn within(&self, outer: &Self) -> Self {
         Self([&outer.0[..], &self.0].concat())
     }
