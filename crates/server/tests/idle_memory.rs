@@ -13,7 +13,7 @@ use throng::prelude::*;
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 const FEW: usize = 1024;
-const MANY: usize = 4096;
+const MANY: usize = 2048;
 
 /// The most that documents promise. Windows keeps an operation of each connection in flight.
 const BUDGET: usize = if cfg!(windows) { 160 } else { 128 };
@@ -22,7 +22,7 @@ const BUDGET: usize = if cfg!(windows) { 160 } else { 128 };
 /// an echo.
 fn heap(clients: usize) -> usize {
     let echo = Ws::new().on_message(|ws, (), message| ws.send(message));
-    let limits = Limits::default().max_connections(clients);
+    let limits = Limits::default().max_connections(clients).heartbeat_interval(None);
     let server = Server::new(App::new().ws("/", echo)).limits(limits).shards(1);
     let (address, running) = start(server);
     let mut streams: Vec<TcpStream> = Vec::with_capacity(clients);

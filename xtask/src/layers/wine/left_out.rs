@@ -29,6 +29,7 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ),
     ("a_million_memberships_cost", MEMORY),
     ("a_million_queued_references_to_a_frame", MEMORY),
+    ("compression_costs_no_more_memory_than_it_says", MEMORY),
     ("a_thousand_seeds_break_no_rule", "takes minutes under Wine, and uses no system"),
     ("servers_with_tls_break_no_rule", "takes minutes under Wine, and uses no system"),
     // The library `throng`.
@@ -41,6 +42,9 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
         "unpacks by the program gzip of this system",
     ),
     ("mistakes::compile_errors_of_the_usual_mistakes", "starts this system's compiler"),
+    // `throng-cluster`.
+    ("redis::address::tests::a_wrong_url_is_named_without_its_password", UNIX),
+    ("redis::address::tests::names_with_underscores_and_a_last_dot_and_parameters", UNIX),
     // `throng-balance`.
     ("config::check::tests::no_backend_is_at_an_address_that_leads_back_or_to_more", FOREIGN),
     ("machine::tests::an_address_of_an_interface_is_of_this_machine_however_it_is_found", FOREIGN),
@@ -64,6 +68,9 @@ pub(super) const LEFT_OUT: &[(&str, &str)] = &[
     ("serve::channels::a_close_for_what_a_channel_does_not_have", SIGNAL),
     ("serve::ends::", SIGNAL),
     ("serve::output::a_reader_that_left_changes_nothing", SIGNAL),
+    ("serve::rights::a_client_that_may_not_join_learns_why", SIGNAL),
+    ("serve::rights::a_token_admits_to_the_channels_that_it_names", SIGNAL),
+    ("serve::rights::keys_audience_and_issuer_change_by_a_reload", SIGNAL),
     ("serve::tls::certificates_serve_https_and_are_renewed", SIGNAL),
     ("balance::every_request_and_tunnel_is_logged", COUNTS),
     ("serve::output::every_request_and_session_is_logged", "starts the drivers of Linux"),
@@ -107,6 +114,8 @@ const RESET: &str = "under Wine, a socket that resets its connection ends it wit
 const UNSENT: &str = "the unsent part of a send buffer has a limit on Linux alone";
 
 const COUNTS: &str = "only Linux counts the bytes that a socket has carried";
+
+const UNIX: &str = "also takes addresses of Unix sockets";
 
 const FOREIGN: &str = "Wine binds UDP sockets to addresses of other machines";
 
