@@ -70,6 +70,12 @@ pub(crate) fn read(
             let text = String::new();
             return Some(ValueEntry { key, origin, written, text, value, is_secret: false });
         }
+        // Spaces and line ends belong to a text in a file.
+        (Kind::Text(_), RawNode::Scalar(text))
+            if matches!(origin, Origin::File(_)) && !text.trim().is_empty() =>
+        {
+            (Value::Text(text.clone()), text)
+        }
         (_, RawNode::Scalar(text)) => match scalar(&key, kind, text.trim()) {
             Ok(value) => (value, text),
             Err(remedy) => {

@@ -176,3 +176,16 @@ fn files_that_are_no_small_regular_files_are_refused() {
     let both = format!("respond.text = \"a\"\nrespond.file = {:?}", folder.write("a.txt", "a"));
     assert!(site(&both).contains("there is a text, too"));
 }
+
+#[test]
+fn a_text_keeps_its_spaces_and_its_last_line_end() {
+    let text = "listen = \"127.0.0.1:0\"\nshards = 1\n[[site]]\nhosts = [\"*\"]\n\
+                respond.text = \"  User-agent: *\\nDisallow: /api\\n\"\n";
+    let config = Config::parse(text, "b.toml").unwrap();
+    let balancer = throng_balance::Balancer::start(config).unwrap();
+    let stream = std::net::TcpStream::connect(balancer.addresses()[0]).unwrap();
+    let mut client = crate::support::Peer::new(stream);
+    client.send(b"GET /robots.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(client.answer().1, "  User-agent: *\nDisallow: /api\n");
+    balancer.shut_down(std::time::Duration::ZERO, std::time::Duration::ZERO).unwrap();
+}
