@@ -232,3 +232,90 @@ fn a_file_of_another_program_stays() {
     let error = start().unwrap_err().to_string();
     assert!(error.contains("is not a socket"), "{error}");
 }
+
+/// Connections to one address need a port each: about 28,000 from an address of this machine. A
+/// Unix socket needs none. To stay within the descriptors of a process, this runs in a network of
+/// its own with 100 ports, if the system lets the test make one.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_unix_socket_takes_more_tunnels_than_an_address_has_ports() {
+    let script = "ip link set lo up && \
+                  echo '40000 40099' > /proc/sys/net/ipv4/ip_local_port_range && \
+                  exec \"$0\" --ignored --exact --nocapture unix::in_a_network_of_100_ports";
+    let program = std::env::current_exe().unwrap();
+    let ran = std::process::Command::new("unshare")
+        .args(["--net", "sh", "-c", script])
+        .arg(program)
+        .output();
+    let Ok(output) = ran else { return eprintln!("skipped: there is no program unshare") };
+    let [out, error] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
+    if error.starts_with("unshare:") || error.starts_with("sh:") {
+        return eprintln!("skipped: {error}");
+    }
+    assert!(output.status.success() && out.contains("all 1000 are open"), "{out}\n{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+#[ignore = "needs a network with 100 ports"]
+fn in_a_network_of_100_ports() {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+    if range.split_whitespace().collect::<Vec<_>>() != ["40000", "40099"] {
+        return;
+    }
+    // Clients have ports of several addresses.
+    let come = |running: &Running, number: usize| {
+        let kind = socket2::Type::STREAM;
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, kind, None).unwrap();
+        let from = [127, 0, 1, (number / 40) as u8 + 1];
+        socket.bind(&std::net::SocketAddr::from((from, 0)).into()).unwrap();
+        socket.connect(&running.0.addresses()[0].into()).unwrap();
+        let mut client = Peer::new(socket.into());
+        client.send(&upgrade("/"));
+        client
+    };
+    let settings = "health.failures = 0\nretries = 0\nmax_connections_per_address = 0\n";
+    let backend = Scripted::bind();
+    let running = Running::start(&format!("backends = [\"{}\"]\n{settings}", backend.address));
+    let (mut open, mut clients) = (Vec::new(), Vec::new());
+    let refused = (0..=100).find_map(|number| {
+        let mut client = come(&running, number);
+        let answered = poll("an answer or a connection", || {
+            if let Some(mut server) = backend.try_accept() {
+                server.head();
+                server.send(&accepted());
+                open.push(server);
+                return Some(true);
+            }
+            client.stream.set_nonblocking(true).unwrap();
+            let is_there = client.stream.peek(&mut [0]).is_ok();
+            client.stream.set_nonblocking(false).unwrap();
+            is_there.then_some(false)
+        });
+        let head = client.head();
+        assert_eq!(answered, head.starts_with("HTTP/1.1 101 "), "{head}");
+        clients.push(client);
+        (!answered).then_some(head)
+    });
+    assert!(refused.is_some_and(|head| head.starts_with("HTTP/1.1 50")), "{} are open", open.len());
+    drop((open, clients, running));
+
+    let folder = TempFolder::new("unix-ports");
+    let backend = UnixBackend::bind(&folder, "app.sock");
+    let running = Running::start(&format!("backends = [\"{}\"]\n{settings}", backend.address()));
+    let mut tunnels = Vec::new();
+    for number in 0..1_000 {
+        let mut client = come(&running, number);
+        let mut server = backend.accept();
+        server.head();
+        server.send(&accepted());
+        assert!(client.head().starts_with("HTTP/1.1 101 "), "{number}");
+        tunnels.push((client, server));
+    }
+    assert_eq!(running.0.status().backends[0].tunnels, 1_000);
+    for (client, server) in &mut tunnels {
+        client.send_text("hello");
+        assert_eq!(server.text(), "hello");
+    }
+    println!("all 1000 are open");
+}
