@@ -59,6 +59,8 @@ pub enum EndReason {
     Circle,
     /// One side of a tunnel had ended its stream, and the other did not in time.
     HalfClosed,
+    /// A tunnel has reached its `tunnel.max_lifetime`.
+    Lifetime,
     /// The client did not take its response in time.
     Unread,
     /// TLS needed more memory than `max_tls_memory`.
@@ -90,6 +92,7 @@ impl fmt::Display for EndReason {
             Self::HalfClosed => {
                 "one side had ended its stream, and the other did not within timeouts.half_closed"
             }
+            Self::Lifetime => "the tunnel was open for tunnel.max_lifetime",
             Self::Unread => "the client did not read its response within timeouts.body",
             Self::Memory => "TLS needed more memory than max_tls_memory",
             Self::UntrustedProxy => "with accept_proxy, only trusted_proxies may connect",

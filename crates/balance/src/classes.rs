@@ -1,9 +1,10 @@
-//! Classes of tunnels: the timeouts of open tunnels by the names of their routes, so that a reload
-//! reaches them.
+//! Classes of tunnels: the timeouts and rates of open tunnels by the names of their routes, so that
+//! a reload reaches them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::meter::TunnelRates;
 use crate::settings::Timeouts;
 use crate::site::TunnelTimes;
 
@@ -64,6 +65,11 @@ impl TunnelClasses {
         }
     }
 
+    /// Returns the rates of a class.
+    pub(crate) fn rates(&self, class: u16) -> TunnelRates {
+        self.times(class).rates
+    }
+
     /// Returns whether both have the same timeouts.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -82,7 +88,7 @@ mod tests {
     use super::*;
 
     fn times(seconds: u64) -> TunnelTimes {
-        TunnelTimes { tunnel: Some(Duration::from_secs(seconds)), half_closed: None }
+        TunnelTimes { tunnel: Some(Duration::from_secs(seconds)), ..TunnelTimes::default() }
     }
 
     fn of(names: &[(&str, u64)]) -> Vec<(Arc<str>, TunnelTimes)> {

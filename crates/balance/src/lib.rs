@@ -32,6 +32,7 @@ mod limit;
 mod listener;
 mod lookups;
 mod machine;
+mod meter;
 #[cfg_attr(not(target_os = "linux"), path = "moves/none.rs")]
 mod moves;
 mod moving;
@@ -69,6 +70,7 @@ pub use issuer::CertificateEvent;
 pub use limit::{LimitConfig, LimitKey, LimitRow, LimitedEvent, RateLimits, Refusal};
 pub use listener::{ListenAt, ListenerRow, ListenerRules, Listeners};
 pub use lookups::Resolver;
+pub use meter::{OverRate, TunnelRates};
 #[doc(hidden)]
 pub use moves::{Moves, Passage};
 #[doc(hidden)]

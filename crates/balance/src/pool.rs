@@ -240,6 +240,19 @@ impl Pools {
         Self { by_name: named.collect(), by_pattern, all }
     }
 
+    /// Returns it with the pools of more patterns of server names, each with the pool's name.
+    pub(crate) fn with_patterns<'p>(
+        mut self,
+        patterns: impl IntoIterator<Item = (Box<str>, &'p str)>,
+    ) -> Self {
+        for (pattern, pool) in patterns {
+            if let Some(&at) = self.by_name.get(pool) {
+                self.by_pattern.entry(pattern).or_insert(at);
+            }
+        }
+        self
+    }
+
     /// Returns all pools.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Pool>> {
         self.all.iter()

@@ -196,6 +196,12 @@ pub struct Metrics {
     /// Tunnels closed because one side had ended its stream, and the other did not within
     /// `timeouts.half_closed`.
     pub half_closed_ended: u64,
+    /// Tunnels that have reached their longest life.
+    pub lifetime_ended: u64,
+    /// Times when a client was not read, since it was beyond a rate of its route.
+    pub throttled: u64,
+    /// Tunnels closed for that.
+    pub beyond_rate: u64,
     /// Connections to pass through that were closed because they came in a circle.
     pub circles_ended: u64,
     /// Connections ended because TLS needed more memory than `max_tls_memory`.
@@ -280,6 +286,9 @@ impl std::ops::AddAssign for Metrics {
             ended_new,
             unasked_ended,
             half_closed_ended,
+            lifetime_ended,
+            throttled,
+            beyond_rate,
             circles_ended,
             memory_ended,
             silent_ended,
@@ -319,6 +328,9 @@ impl std::ops::AddAssign for Metrics {
         self.ended_new += ended_new;
         self.unasked_ended += unasked_ended;
         self.half_closed_ended += half_closed_ended;
+        self.lifetime_ended += lifetime_ended;
+        self.throttled += throttled;
+        self.beyond_rate += beyond_rate;
         self.circles_ended += circles_ended;
         self.memory_ended += memory_ended;
         self.silent_ended += silent_ended;

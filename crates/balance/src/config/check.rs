@@ -11,14 +11,15 @@ use throng_proto::ws::handshake::is_token;
 use throng_tls::{TlsClient, is_server_name_pattern};
 
 use super::mistakes::{Mistake, Mistakes, quoted};
-use super::{BackendConfig, ClientSide, Config, NamedBackend, PoolConfig, check_listeners};
+use super::{
+    BackendConfig, ClientSide, Config, NamedBackend, PoolConfig, check_listeners, check_sites,
+};
 use crate::backend::MAX_WEIGHT;
 use crate::limit::{MAX_LIMITS, MAX_MEMORY};
 use crate::machine::Machine;
 use crate::pool::{DEFAULT_POOL, LABEL, is_label};
 use crate::settings::{Check, CheckKind, SameSite, Settings, Sticky, Timeouts, reaches};
 use crate::site::SiteMistake;
-use crate::site::{RouteAction, SplitBy};
 
 /// The largest number of backends: their shares still add up within 32 bits.
 pub(crate) const MAX_BACKENDS: usize = 4096;
@@ -43,7 +44,8 @@ pub(super) fn mistakes(config: &Config) -> Vec<Mistake> {
     for SiteMistake { key, value, remedy } in of_all.into_iter().chain(of_sites) {
         mistakes.add(key, value, remedy);
     }
-    split_cookies(config, &mut mistakes);
+    check_sites::split_cookies(config, &mut mistakes);
+    check_sites::passed_sites(config, &mut mistakes);
     settings(&config.settings, &mut mistakes);
     prefixed_cookie(config, "", &config.settings.sticky, &mut mistakes);
     if let Some(register) = &config.register {
@@ -173,25 +175,6 @@ fn check_listed(config: &Config, backend: &BackendConfig, key: &str, mistakes: &
         backend.weight,
         format!("write 1 to {MAX_WEIGHT}; to send a backend nothing, drain or remove it"),
     );
-}
-
-/// Checks that the cookies of splits have other names than the sticky cookies of pools.
-fn split_cookies(config: &Config, mistakes: &mut Mistakes) {
-    let others = config.pools.iter().map(|pool| &pool.settings.sticky);
-    let taken: Vec<_> = others.chain([&config.settings.sticky]).collect();
-    let mut check = |key: String, action: &Option<RouteAction>| {
-        let Some(RouteAction::Split(split)) = action else { return };
-        let SplitBy::Sticky(name) = &split.by else { return };
-        let is_taken = taken.iter().any(|it| matches!(it, Sticky::Cookie(other) if other == name));
-        let remedy = "a pool has this name in sticky: write another name";
-        mistakes.must(!is_taken, key, format_args!("\"sticky:{name}\""), remedy);
-    };
-    for (at, site) in config.sites.iter().enumerate() {
-        check(format!("sites[{at}].split_by"), &site.action);
-        for (route, of) in site.routes.iter().enumerate() {
-            check(format!("sites[{at}].routes[{route}].split_by"), &of.action);
-        }
-    }
 }
 
 /// Checks the limits of rates.

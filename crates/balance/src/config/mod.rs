@@ -3,6 +3,7 @@
 
 mod check;
 mod check_listeners;
+mod check_sites;
 mod keys;
 mod limits;
 mod listeners;
@@ -31,7 +32,7 @@ use crate::pool::{DEFAULT_POOL, PoolSettings};
 use crate::settings::Settings;
 use crate::site::with_sites;
 use crate::site::{
-    Asked, Explanation, Names, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites,
+    Asked, Explanation, Names, Policy, PolicyConfig, SiteConfig, SiteMistake, Sites, passed_hosts,
 };
 pub(crate) use check::{MAX_BACKENDS, canonical, check_backend, check_passthrough};
 pub(crate) use keys::MAX_SHARDS;
@@ -456,7 +457,9 @@ impl Config {
     ) -> Self {
         let own = backends.iter().map(|backend| &backend.passthrough);
         let named = names.iter().map(|named| &named.passthrough);
-        let mut patterns: Vec<_> = own.chain(named).flat_map(|all| all.iter().cloned()).collect();
+        let of_sites = self.sites.iter().flat_map(passed_hosts);
+        let own = own.chain(named).flat_map(|all| all.iter().cloned());
+        let mut patterns: Vec<_> = own.chain(of_sites).collect();
         patterns.sort_unstable();
         patterns.dedup();
         if !patterns.is_empty() && self.tls.is_none() {

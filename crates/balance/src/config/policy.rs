@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use throng_config::{Key, Kind, Record};
 
+use crate::meter::TunnelRates;
 use crate::site::{
     HeaderRulesConfig, MAX_PAGES, Page, PathChange, PolicyConfig, RouteTimes, TunnelTimes,
 };
@@ -28,6 +29,12 @@ pub(super) const KEYS: &[Key] = &[
     BODY,
     TUNNEL,
     HALF_CLOSED,
+    MESSAGES,
+    MESSAGES_BURST,
+    BYTES,
+    BYTES_BURST,
+    OVER,
+    MAX_LIFETIME,
     RETRIES,
     MAX_BODY,
     MIN_BODY_RATE,
@@ -126,7 +133,62 @@ fn tunnel(record: &Record<'_>) -> TunnelTimes {
     TunnelTimes {
         tunnel: record.get("timeouts.tunnel"),
         half_closed: record.get("timeouts.half_closed"),
+        rates: rates(record),
     }
+}
+
+const RATE: Kind = Kind::count(1, u32::MAX as u64);
+const BYTE_RATE: Kind = Kind::size(1 << 10, 1 << 40);
+
+pub(super) const MESSAGES: Key = Key::new(
+    "tunnel.messages_per_second",
+    RATE,
+    "",
+    "messages of a client in a tunnel, pings included; if not set, any number",
+);
+pub(super) const MESSAGES_BURST: Key =
+    Key::new("tunnel.messages_burst", RATE, "", "messages at once; if not set, those of a second");
+pub(super) const BYTES: Key = Key::new(
+    "tunnel.bytes_per_second",
+    BYTE_RATE,
+    "",
+    "bytes of a client in a tunnel; if not set, any number",
+);
+pub(super) const BYTES_BURST: Key =
+    Key::new("tunnel.bytes_burst", BYTE_RATE, "", "bytes at once; if not set, those of a second");
+pub(super) const OVER: Key = Key::new(
+    "tunnel.over",
+    Kind::Word(&["throttle", "close"]),
+    "throttle",
+    "beyond a rate: throttle = the client is not read until it is within it, close = also Close \
+     1008",
+);
+pub(super) const MAX_LIFETIME: Key = Key::new(
+    "tunnel.max_lifetime",
+    TIMEOUT,
+    "",
+    "time after which a tunnel gets Close 1001, 10 % less or more; if not set, none",
+);
+
+fn rates(record: &Record<'_>) -> TunnelRates {
+    let rates = TunnelRates {
+        messages_per_second: record.get("tunnel.messages_per_second"),
+        messages_burst: record.get("tunnel.messages_burst"),
+        bytes_per_second: record.get("tunnel.bytes_per_second"),
+        bytes_burst: record.get("tunnel.bytes_burst"),
+        over: if record.is_set("tunnel.over") { record.parse("tunnel.over") } else { None },
+        max_lifetime: record.get("tunnel.max_lifetime"),
+    };
+    let is_missing = [
+        ("tunnel.messages_burst", "messages_per_second", rates.messages_per_second.is_none()),
+        ("tunnel.bytes_burst", "bytes_per_second", rates.bytes_per_second.is_none()),
+    ];
+    for (field, rate, is_missing) in is_missing {
+        if is_missing && record.is_set(field) {
+            record.wrong_field(field, format!("it is the burst of a rate: add tunnel.{rate}"));
+        }
+    }
+    rates
 }
 
 pub(super) const ERROR_PAGES: Key = Key::new(
@@ -246,6 +308,7 @@ pub(super) fn policy(record: &Record<'_>, pages: &Pages) -> PolicyConfig {
         host: record.get("host"),
         path: None,
         error_pages: error_pages(record, pages),
+        hsts: None,
         times: RouteTimes::default(),
         tunnel: TunnelTimes::default(),
     }

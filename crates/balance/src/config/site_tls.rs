@@ -1,5 +1,7 @@
 //! The keys of a site for its TLS.
 
+use std::time::Duration;
+
 use throng_config::{Draft, Key, Kind, Record};
 use throng_tls::{CertificateFiles, ClientAuth, Version};
 
@@ -40,6 +42,32 @@ pub(super) const CLIENT_AUTH: Key = Key::new(
      clients are not asked for one",
 );
 
+pub(super) const HSTS: Key =
+    Key::new("hsts", Kind::DURATION, "", "as tls.hsts; if not set, that one");
+pub(super) const HSTS_SUBDOMAINS: Key =
+    Key::new("hsts_subdomains", Kind::Switch, "false", "as tls.hsts_subdomains, for its hsts");
+pub(super) const PASSTHROUGH: Key = Key::new(
+    "passthrough",
+    Kind::Text("the name of a pool such as \"mesh\""),
+    "",
+    "pool whose backends end the TLS of clients that ask for its hosts (SNI): their connections \
+     are passed through",
+);
+
+/// Reads the time for which browsers use TLS only, and whether it also counts for subdomains.
+pub(super) fn hsts(record: &Record<'_>) -> Option<(Duration, bool)> {
+    let max_age: Option<Duration> = record.get("hsts");
+    let subdomains = record.get("hsts_subdomains");
+    if max_age.is_none() && subdomains {
+        record.wrong_field("hsts_subdomains", "it needs hsts, the time for which browsers do so");
+    }
+    if max_age.is_some_and(|max_age| max_age > Duration::ZERO && max_age.as_secs() == 0) {
+        let remedy = "browsers count whole seconds: at least 1s, or 0s to make them forget";
+        record.wrong_field("hsts", remedy);
+    }
+    max_age.map(|max_age| (max_age, subdomains))
+}
+
 /// Reads the TLS of a site.
 pub(super) fn site_tls(record: &Record<'_>) -> SiteTls {
     let (chains, keys) = (record.paths("cert"), record.paths("key"));
@@ -62,6 +90,7 @@ pub(super) fn site_tls(record: &Record<'_>) -> SiteTls {
             _ => Version::Tls12,
         }),
         client_auth: client_auth(record),
+        passthrough: record.get("passthrough"),
     }
 }
 
@@ -87,6 +116,8 @@ fn client_auth(record: &Record<'_>) -> Option<Option<ClientAuth>> {
 /// The properties of the sites that `[tls]` depends on.
 #[derive(Default)]
 pub(super) struct OfSites {
+    /// A site has connections passed through.
+    pub(super) passes_through: bool,
     /// A site has a certificate.
     pub(super) has_certificate: bool,
     /// The hosts that an authority certifies.
@@ -98,9 +129,13 @@ pub(super) fn of_sites(draft: &Draft, sites: &[SiteConfig]) -> OfSites {
     let mut of_sites = OfSites::default();
     let (has_tls, has_acme) = ["tls", "tls.acme"].map(|it| draft.values().has_section(it)).into();
     for (at, site) in sites.iter().enumerate() {
-        let SiteTls { certificates, is_issued, min_version, client_auth } = &site.tls;
+        let SiteTls { certificates, is_issued, min_version, client_auth, passthrough } = &site.tls;
         of_sites.has_certificate |= !certificates.is_empty();
-        let is_set = !certificates.is_empty() || min_version.is_some() || client_auth.is_some();
+        of_sites.passes_through |= passthrough.is_some();
+        let is_set = !certificates.is_empty()
+            || min_version.is_some()
+            || client_auth.is_some()
+            || site.policy.hsts.is_some();
         if is_set && !has_tls {
             let remedy = "clients have no TLS: add a table [tls], for example with listen = \
                           \"0.0.0.0:443\"";

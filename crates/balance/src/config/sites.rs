@@ -8,8 +8,8 @@ use throng_config::{Defaults, Draft, Key, Kind, Record, Records, joined_keys, nu
 use super::policy::{self, Pages};
 use super::site_tls;
 use crate::site::{
-    GuardConfig, Matchers, RouteAction, RouteConfig, Secrets, SiteConfig, SplitConfig, Template,
-    ValuePattern,
+    GuardConfig, Matchers, PolicyConfig, RouteAction, RouteConfig, Secrets, SiteConfig,
+    SplitConfig, Template, ValuePattern,
 };
 
 /// The action of a request, of sites and routes alike.
@@ -132,6 +132,9 @@ const OF_SITES: &[&[Key]] = &[
         site_tls::KEY,
         site_tls::ACME,
         site_tls::MIN_VERSION,
+        site_tls::HSTS,
+        site_tls::HSTS_SUBDOMAINS,
+        site_tls::PASSTHROUGH,
         site_tls::CLIENT_CA,
         site_tls::CLIENT_CRL,
         site_tls::CLIENT_AUTH,
@@ -246,7 +249,7 @@ pub(super) fn sites(draft: &Draft, pages: &Pages) -> Arc<[SiteConfig]> {
         limits: record.get("limits"),
         guard: guard(record),
         access: record.parse("access"),
-        policy: policy::of_site(record, pages),
+        policy: PolicyConfig { hsts: site_tls::hsts(record), ..policy::of_site(record, pages) },
         maintenance: pages.of_field(record, "maintenance"),
         maintenance_except: record.parse_list("maintenance_except"),
         tls: site_tls::site_tls(record),

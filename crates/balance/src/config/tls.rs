@@ -90,7 +90,7 @@ pub(super) fn client_side(
     if !draft.values().has_section("tls") {
         return None;
     }
-    let has_other = passes_through || of_sites.has_certificate;
+    let has_other = passes_through || of_sites.passes_through || of_sites.has_certificate;
     let values = TlsValues::from_draft(draft);
     let acme = values.acme.map(|mut values| {
         let is_new = |name: &String| !values.domains.contains(name);

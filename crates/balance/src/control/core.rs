@@ -40,7 +40,7 @@ use crate::report::Failure;
 use crate::settings::{Check, CheckKind, CloseOrder, Closing, Removed, Settings, Target};
 use crate::site::{
     Asked, Explanation, HostPolicies, Policy, PolicyConfig, SetWeights, SiteConfig, SiteCounters,
-    SiteRow, SiteSummary, Sites, SplitMistake, SplitShare,
+    SiteRow, SiteSummary, Sites, SplitMistake, SplitShare, passed_hosts,
 };
 use crate::status::{
     DrainProgress, Draining, LastFailure, PoolDraining, PoolRow, Removal, Row, RowTotals, share_of,
@@ -229,11 +229,13 @@ impl ControlCore {
     /// Returns the backends to check, with whether a PROXY header is due and with their check: as
     /// configured, and at least a connection for a backend whose heartbeats have ended.
     pub(crate) fn checks(&self) -> impl Iterator<Item = (Target, Check, Arc<[IpAddr]>)> {
+        let passed = self.sites.0.iter().filter_map(|site| site.tls.passthrough.as_deref());
+        let passed: BTreeSet<&str> = passed.collect();
         self.entries.iter().filter(|entry| !entry.is_removed).filter_map(move |entry| {
             let asked = || entry.expired.then(|| Check::new(CheckKind::Tcp));
             let configured = entry.pool.settings.health.check.clone();
             let mut check = configured.or_else(asked)?;
-            if !entry.passthrough.is_empty() {
+            if !entry.passthrough.is_empty() || passed.contains(&*entry.pool.name) {
                 // Its protocol is not known, and its TLS is for others.
                 check.kind = CheckKind::Tcp;
             }
@@ -257,7 +259,11 @@ impl ControlCore {
             pool.with_load(Arc::clone(load))
         });
         let default = pools.next()?;
-        let pools = Pools::new(default, pools.collect());
+        let passed = self.sites.0.iter().flat_map(|site| {
+            let pool = site.tls.passthrough.as_deref().unwrap_or_default();
+            passed_hosts(site).map(move |host| (host, pool))
+        });
+        let pools = Pools::new(default, pools.collect()).with_patterns(passed);
         let https = self.security.0.as_ref().map(ClientSide::policy).unwrap_or_default();
         let own = self.security.0.as_ref().map(|tls| &tls.server);
         let policies = own.and_then(|own| HostPolicies::new(&self.sites.0, own)).map(Arc::new);
@@ -314,7 +320,9 @@ impl ControlCore {
         let named = self.names().map(|named| &named.passthrough);
         let entries = self.entries.iter().filter(|entry| entry.is_offered());
         let all = listed.chain(named).chain(entries.map(|entry| &entry.passthrough));
-        let names: BTreeSet<_> = all.flat_map(|names| names.iter().cloned()).collect();
+        let of_sites = self.sites.0.iter().flat_map(passed_hosts);
+        let names: BTreeSet<_> =
+            all.flat_map(|names| names.iter().cloned()).chain(of_sites).collect();
         names.into_iter().collect()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use throng_engine::Spares;
-use throng_io::{Batch, ConnId};
+use throng_io::{Batch, ConnId, Instant};
 
 use super::clients::Full;
 use super::records::{ClientRecord, HIGH_WATER, HttpSide};
@@ -34,6 +34,8 @@ pub(super) enum ConnAction {
     Close(ConnId),
     /// Close it, since its place is needed: it is beyond this limit, or another client is.
     Evict(ConnId, Full),
+    /// It is beyond a rate until then: do not read it. Whether its tunnel is also closed.
+    Throttle(ConnId, Instant, bool),
     /// Close it with a reset: its data is incomplete, and must not look complete.
     Cut(ConnId),
 }

@@ -261,6 +261,8 @@ impl Auditor<'_> {
             Some("the metric of connections is not their number")
         } else if !self.0.tunnels.limited().all(is_tunnel) {
             Some("a place in a limit of a tunnel that has ended")
+        } else if !self.0.tunnels.metered().all(is_tunnel) {
+            Some("a meter of a tunnel that has ended")
         } else if !self.0.tunnels.receivers().all(is_tunnel) {
             Some("bytes are queued without a receiver")
         } else {

@@ -219,6 +219,7 @@ impl<D: Driver> Shard<D> {
             parts.take_placed(driver, placing);
         }
         parts.expire(driver);
+        parts.read_within_rate(driver);
         parts.close_due(driver);
         parts.serve_waiting(driver);
         parts.check_memory(driver);
@@ -443,6 +444,9 @@ impl BalanceParts {
                 ConnAction::Evict(id, full) => {
                     self.report_evicted(driver, id, full);
                     self.close(driver, id);
+                }
+                ConnAction::Throttle(id, until, closes) => {
+                    self.throttle(driver, id, (until, closes));
                 }
                 ConnAction::Cut(id) => {
                     driver.abort(id);

@@ -13,7 +13,7 @@ use crate::configuration::Configuration;
 use crate::forward::{self, Bound, Framing};
 use crate::listener::Listeners;
 use crate::settings::{Settings, Sticky, Timeouts};
-use crate::site::{HostTable, Sites};
+use crate::site::{HostTable, Policy, Sites};
 use crate::unix_peer::is_among;
 
 /// The configuration in force.
@@ -121,9 +121,13 @@ impl BalanceRules {
         own.unwrap_or(self.configuration.https.plain)
     }
 
-    /// Returns the value of Strict-Transport-Security for a client's answers.
-    pub(super) fn hsts(&self, has_tls: bool) -> Option<Arc<str>> {
-        self.configuration.https.hsts.as_ref().filter(|_| has_tls).cloned()
+    /// Returns the value of Strict-Transport-Security for a client's answer with this policy.
+    pub(super) fn hsts(&self, has_tls: bool, policy: Option<&Policy>) -> Option<Arc<str>> {
+        if !has_tls {
+            return None;
+        }
+        let own = policy.and_then(|policy| policy.hsts.as_ref());
+        own.or(self.configuration.https.hsts.as_ref()).cloned()
     }
 
     /// Returns the time between two bytes of a body of an exchange.

@@ -9,7 +9,7 @@ use throng_proto::ws::handshake::is_token;
 
 use crate::pool::{DEFAULT_POOL, LABEL, is_label};
 
-use super::config::{Paths, RouteAction, RouteConfig, SiteConfig};
+use super::config::{Paths, RouteAction, RouteConfig, SiteConfig, SiteTls};
 use super::counts::CountedNames;
 use super::guard::{Guard, GuardConfig, SAME_HOST};
 use super::hosts::{HostMistake, Hosts};
@@ -259,7 +259,37 @@ impl Compiler<'_> {
         let names = Arc::new(names("", None));
         let maintenance = site.maintenance.clone();
         let except = site.maintenance_except.clone().into();
-        Site { router, runs, rules, own, has_raw, names, maintenance, except }
+        let passthrough = site.tls.passthrough.as_deref().map(Into::into);
+        self.passthrough(key, site);
+        Site { router, runs, rules, own, has_raw, names, maintenance, except, passthrough }
+    }
+
+    /// Checks a site whose TLS its backends end.
+    fn passthrough(&mut self, key: &str, site: &SiteConfig) {
+        let Some(pool) = &site.tls.passthrough else { return };
+        self.place_of(pool, || format!("{key}.passthrough"));
+        let SiteTls { certificates, is_issued, min_version, client_auth, .. } = &site.tls;
+        let ends_it = !certificates.is_empty()
+            || *is_issued
+            || min_version.is_some()
+            || client_auth.is_some();
+        let value = format!("{pool:?}");
+        if ends_it {
+            let remedy = "its backends end the TLS: drop it, or cert, acme, min_version, client_ca \
+                          and client_auth";
+            self.add(format!("{key}.passthrough"), value, remedy);
+        } else if !site.listeners.is_empty() {
+            let remedy = "connections are passed through by the name alone, at all listeners with \
+                          TLS: drop it, or listeners";
+            self.add(format!("{key}.passthrough"), value, remedy);
+        }
+        for (at, host) in site.hosts.iter().enumerate() {
+            if !throng_tls::is_server_name_pattern(host) {
+                let remedy = "with passthrough, write a name such as \"db.example.com\", \
+                              \"*.example.com\" for all of one label more, or \"*\"";
+                self.add(format!("{key}.hosts[{at}]"), format!("{host:?}"), remedy);
+            }
+        }
     }
 
     /// Adds counters; returns their index.

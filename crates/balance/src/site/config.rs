@@ -61,6 +61,8 @@ pub struct SiteTls {
     pub min_version: Option<Version>,
     /// The certificates required of its clients, or none. Default: as `[tls]` says.
     pub client_auth: Option<Option<ClientAuth>>,
+    /// The name of the pool whose backends end the TLS of its hosts. Default: the balancer ends it.
+    pub passthrough: Option<String>,
 }
 
 /// A route: requests with one of these paths, for which all conditions hold.

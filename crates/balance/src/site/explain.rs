@@ -146,6 +146,13 @@ impl Sites {
             readings: site.map_or(Vec::new(), |site| site.read(request, client)),
             ..Explanation::default()
         };
+        if let Some(pool) = site.and_then(|site| site.passthrough.as_deref())
+            && of.is_secure
+        {
+            explanation.pool = Some(pool.to_owned());
+            explanation.reason = "its TLS is passed through, and no route looked up".into();
+            return explanation;
+        }
         match &found {
             Ok(rule) => {
                 let names = Some(&*rule.names);

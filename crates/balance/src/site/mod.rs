@@ -53,7 +53,7 @@ pub use matchers::{Matchers, ValuePattern};
 pub(crate) use pages::MAX_PAGES;
 pub use pages::Page;
 pub use policies::HostPolicies;
-pub(crate) use policies::with_sites;
+pub(crate) use policies::{passed_hosts, with_sites};
 pub(crate) use policy::Treatment;
 pub use policy::{Policy, PolicyConfig, RequestIds, RouteTimes, TunnelTimes};
 pub use rewrite::PathChange;
@@ -115,6 +115,8 @@ struct Site {
     maintenance: Option<Page>,
     /// The clients that it serves in maintenance.
     except: Box<[Network]>,
+    /// The pool that its clients with TLS are passed through to.
+    passthrough: Option<Box<str>>,
 }
 
 /// Runs of rules, by their indexes.

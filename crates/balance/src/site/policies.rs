@@ -35,6 +35,12 @@ pub(crate) fn with_sites(mut own: TlsConfig, sites: &[SiteConfig]) -> TlsConfig 
     own
 }
 
+/// Returns the hosts of a site whose TLS its backends end, as server names.
+pub(crate) fn passed_hosts(site: &SiteConfig) -> impl Iterator<Item = Box<str>> {
+    let is_passed = site.tls.passthrough.is_some();
+    site.hosts.iter().filter(move |_| is_passed).map(|host| folded(host))
+}
+
 fn folded(host: &str) -> Box<str> {
     host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase().into()
 }

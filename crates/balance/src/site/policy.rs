@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use throng_http::strict_transport_security;
 use throng_io::PeerAddress;
 
 use super::RuleNames;
@@ -14,6 +15,7 @@ use super::pages::Page;
 use super::rewrite::{PathChange, Rewrite};
 use super::variables::Variables;
 use crate::forward::{AnswerEdits, ForwardedHost, RequestEdits, WritePart};
+use crate::meter::TunnelRates;
 
 /// The name of the header with the id of a request.
 const REQUEST_ID: &str = "X-Request-ID";
@@ -37,19 +39,25 @@ pub struct PolicyConfig {
     pub path: Option<PathChange>,
     /// The bodies of the balancer's own answers with an error, by status.
     pub error_pages: Vec<(u16, Page)>,
+    /// The time for which browsers use TLS only, and whether it also counts for subdomains; of a
+    /// site. Default: [`ClientSide::hsts`](crate::ClientSide::hsts).
+    pub hsts: Option<(Duration, bool)>,
     /// Times and limits, before the whole file's.
     pub times: RouteTimes,
-    /// The timeouts of tunnels, before the whole file's. A change reaches open tunnels.
+    /// The timeouts and rates of tunnels, before the whole file's. A change reaches open tunnels; a
+    /// first rate counts in tunnels that are opened later.
     pub tunnel: TunnelTimes,
 }
 
-/// Timeouts of tunnels. Where one is not set, [`Timeouts`](crate::Timeouts) has it.
+/// Timeouts and rates of tunnels. Where a timeout is not set, [`Timeouts`](crate::Timeouts) has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct TunnelTimes {
     /// In place of [`Timeouts::tunnel`](crate::Timeouts::tunnel).
     pub tunnel: Option<Duration>,
     /// In place of [`Timeouts::half_closed`](crate::Timeouts::half_closed).
     pub half_closed: Option<Duration>,
+    /// The rates of the client, and the longest life.
+    pub rates: TunnelRates,
 }
 
 impl TunnelTimes {
@@ -57,6 +65,7 @@ impl TunnelTimes {
         Self {
             tunnel: self.tunnel.or(outer.tunnel),
             half_closed: self.half_closed.or(outer.half_closed),
+            rates: self.rates.within(&outer.rates),
         }
     }
 }
@@ -131,6 +140,8 @@ pub struct Policy {
     host: Option<Box<str>>,
     rewrite: Option<Rewrite>,
     pub(crate) times: RouteTimes,
+    /// The value of Strict-Transport-Security, if it is not the whole server's.
+    pub(crate) hsts: Option<Arc<str>>,
     error_pages: Box<[(u16, Page)]>,
 }
 
@@ -158,6 +169,7 @@ impl PolicyConfig {
                 let kept = outer.error_pages.iter().filter(|(status, _)| !is_own(*status));
                 kept.chain(&self.error_pages).cloned().collect()
             },
+            hsts: self.hsts.or(outer.hsts),
             times: self.times.within(&outer.times),
             tunnel: self.tunnel.within(&outer.tunnel),
         }
@@ -228,6 +240,7 @@ impl Policy {
             request_ids,
             host: config.host.as_deref().map(Into::into),
             times: config.times,
+            hsts: config.hsts.map(|(age, subdomains)| strict_transport_security(age, subdomains)),
             error_pages: config.error_pages.clone().into(),
             rewrite: match &config.path {
                 Some(path) => Some(Rewrite::new(path, names, patterns)?),
@@ -413,14 +426,14 @@ mod tests {
             request_id: Some(RequestIds::Add),
             error_pages: vec![(502, page("outer")), (503, page("outer"))],
             times: RouteTimes { response: time(1), body: time(1), ..RouteTimes::default() },
-            tunnel: TunnelTimes { tunnel: time(1), half_closed: time(1) },
+            tunnel: TunnelTimes { tunnel: time(1), half_closed: time(1), ..TunnelTimes::default() },
             ..PolicyConfig::default()
         };
         let inner = PolicyConfig {
             request_id: Some(RequestIds::Pass),
             error_pages: vec![(502, page("inner"))],
             times: RouteTimes { body: time(2), retries: Some(0), ..RouteTimes::default() },
-            tunnel: TunnelTimes { tunnel: time(2), half_closed: None },
+            tunnel: TunnelTimes { tunnel: time(2), ..TunnelTimes::default() },
             ..PolicyConfig::default()
         };
         let all = inner.within(&outer);

@@ -13,6 +13,7 @@ mod hostile;
 #[cfg(target_os = "linux")]
 mod limits;
 mod listeners;
+mod meters;
 #[cfg(target_os = "linux")]
 mod moves;
 mod operations;

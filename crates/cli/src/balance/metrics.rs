@@ -41,6 +41,8 @@ pub(super) fn write(status: &Status, writer: &mut Writer) {
         ("unasked", metrics.unasked_ended),
         ("half_closed", metrics.half_closed_ended),
         ("circle", metrics.circles_ended),
+        ("lifetime", metrics.lifetime_ended),
+        ("rate", metrics.beyond_rate),
     ] {
         metric.sample(&[("reason", reason)], count);
     }

@@ -125,6 +125,7 @@ impl AccessLog for Log {
             | EndReason::NoAnswer
             | EndReason::Circle
             | EndReason::HalfClosed
+            | EndReason::Lifetime
             | EndReason::Unread
             | EndReason::Memory => &events::ENDED,
         };

@@ -5,6 +5,7 @@ use throng_engine::AddressKey;
 use throng_io::{Batch, ConnId, Driver, Instant, PeerAddress};
 
 use crate::guards::TunnelGuard;
+use crate::meter::Meter;
 use crate::shard::BalanceParts;
 use crate::shard::records::{BalanceRecord, EighthTick, MovedEntry, MovedSide, Tunnel};
 
@@ -35,6 +36,9 @@ pub(super) struct TunnelRecord {
     places: Option<MovedPlaces>,
     /// The name of the listener where its client counts.
     listener: Option<String>,
+    /// The nanoseconds until the buckets of its client's meter are full.
+    metered_messages: Option<u64>,
+    metered_bytes: Option<u64>,
 }
 
 /// The names of limits, and the keys under which they count a tunnel.
@@ -66,7 +70,10 @@ impl Carried for MovedPlaces {
 throng_carry::carried! {
     TunnelRecord {
         required { 1 client, 3 upstream, 5 backend, 7 of_client, 9 of_upstream, 15 frozen_at }
-        optional { 2 counted, 4 entry, 6 pool, 8 class, 10 places, 12 listener }
+        optional {
+            2 counted, 4 entry, 6 pool, 8 class, 10 places, 12 listener, 14 metered_messages,
+            16 metered_bytes,
+        }
         // Without these bytes a stream would have a gap.
         if_any { 11 to_client, 13 to_upstream }
         rebuilt { }
@@ -93,6 +100,7 @@ impl TunnelRecord {
         let (of_client, _) = early.freeze(now);
         let (of_upstream, count) = late.freeze(now);
         let count = count?;
+        let metered = parts.tunnels.end_meter(client).map(|meter| meter.left(parts.time.now()));
         let record = Self {
             client: client.to_bits(),
             upstream: upstream.to_bits(),
@@ -112,6 +120,8 @@ impl TunnelRecord {
                 (!places.is_empty()).then_some(MovedPlaces(places))
             },
             listener: parts.clients.listener_name(client).map(str::to_owned),
+            metered_messages: metered.map(|(messages, _)| messages),
+            metered_bytes: metered.map(|(_, bytes)| bytes),
         };
         parts.meters.count(|it| {
             it.connections -= 1;
@@ -195,7 +205,12 @@ impl<R> Moving<R> {
             class,
             places,
             listener: _,
+            metered_messages,
+            metered_bytes,
         } = tunnel;
+        if let Some((messages, bytes)) = metered_messages.zip(metered_bytes) {
+            parts.tunnels.meter(client, Meter::due_after(parts.time.now(), messages, bytes));
+        }
         let class = parts.rules.configuration().classes.named(class.as_deref());
         if let Some(MovedPlaces(places)) = places {
             let limits = &parts.rules.configuration().limits;
@@ -211,6 +226,10 @@ impl<R> Moving<R> {
         let early = Tunnel::thaw(of_client, upstream, None, now, transit).with_class(class);
         let late = Tunnel::thaw(of_upstream, client, Some(count), now, transit).with_class(class);
         for (id, side, queued) in [(client, early, to_client), (upstream, late, to_upstream)] {
+            if side.is_throttled() {
+                // It is read as soon as its meter says so.
+                parts.tunnels.throttle(id, parts.time.now());
+            }
             parts.records.enter(id, BalanceRecord::Tunnel(side));
             parts.tunnels.put_queued(id, queued.map(Box::new));
         }
@@ -272,7 +291,7 @@ pub(super) fn repair<D: Driver>(
     upstream: ConnId,
 ) {
     for id in [client, upstream] {
-        match parts.records.tunnel(id).map(|side| side.is_paused()) {
+        match parts.records.tunnel(id).map(|side| side.is_paused() || side.is_throttled()) {
             Some(true) => driver.pause(id),
             Some(false) => driver.resume(id),
             // It was closed in the meantime.
@@ -321,6 +340,8 @@ mod tests {
             class: Some("shop\n/ws".to_owned()),
             places: Some(MovedPlaces(vec![("dial".to_owned(), 7), ("user".to_owned(), u64::MAX)])),
             listener: Some("edge".to_owned()),
+            metered_messages: Some(7),
+            metered_bytes: Some(8),
         };
         let mut unsent = Batch::default();
         unsent.append(|out| out.extend_from_slice(b"unsent"));

@@ -93,9 +93,10 @@ mod part {
     /// The bits of one state.
     pub(super) const STATE: u16 = 0b11;
 
-    /// With none of these, the input is open, nothing is cut, and bytes from this side go straight
-    /// to the other.
-    pub(super) const SLOW_PATH: u16 = STATE << INPUT | STATE << CUT | super::mark::CLOSED;
+    /// With none of these, the input is open, nothing is cut or metered, and bytes from this side
+    /// go straight to the other.
+    pub(super) const SLOW_PATH: u16 =
+        STATE << INPUT | STATE << CUT | super::mark::CLOSED | super::mark::METERED;
 }
 
 throng_carry::flags! {
@@ -105,6 +106,10 @@ throng_carry::flags! {
             /// The tunnel passes bytes through that are not frames: each end of a stream is passed
             /// on, and no Close frame is sent.
             UNFRAMED = 1 << 11,
+            /// The data of this side, a client, is counted.
+            METERED = 1 << 12,
+            /// This side is not read, since it is beyond a rate.
+            THROTTLED = 1 << 13,
         }
         rebuilt {}
         waits {
@@ -118,6 +123,8 @@ throng_carry::flags! {
             GOING_AWAY = 1 << 9,
             /// Its deadline ends it; without this, only silence does.
             TIMED = 1 << 10,
+            /// The close code is 1008.
+            BEYOND_RATE = 1 << 14,
         }
     }
 }
@@ -191,6 +198,10 @@ impl TunnelFlow {
             Some("a Close frame where no bytes are frames")
         } else if self.has(mark::TORN) && self.cut() != Cut::Made {
             Some("a frame without its end whose sender is there")
+        } else if !is_framed && self.has(mark::METERED) {
+            Some("a meter where no bytes are frames")
+        } else if self.has(mark::THROTTLED) && !self.has(mark::METERED) {
+            Some("a client beyond a rate without a meter")
         } else {
             None
         }
@@ -386,14 +397,42 @@ impl Tunnel {
         }
     }
 
-    /// Records that this side is read. Returns whether it was not.
+    /// Counts the data of this side from now on.
+    pub(in crate::shard) fn meter(&mut self) {
+        self.flow.set(mark::METERED);
+    }
+
+    /// Returns whether the data of this side is counted.
+    pub(in crate::shard) fn is_metered(&self) -> bool {
+        self.flow.has(mark::METERED)
+    }
+
+    /// Returns whether this side is not read, since it is beyond a rate.
+    pub(in crate::shard) fn is_throttled(&self) -> bool {
+        self.flow.has(mark::THROTTLED)
+    }
+
+    /// Records that this side is not read, since it is beyond a rate.
+    pub(in crate::shard) fn throttle(&mut self) {
+        self.flow.set(mark::THROTTLED);
+    }
+
+    /// Records that this side is within its rates again. Returns whether it must be read now.
+    #[must_use]
+    pub(in crate::shard) fn end_throttle(&mut self) -> bool {
+        let was_throttled = self.is_throttled();
+        self.flow.0 &= !mark::THROTTLED;
+        was_throttled && !self.is_paused()
+    }
+
+    /// Records that this side is read, unless it is beyond a rate. Returns whether it was not.
     #[must_use]
     pub(in crate::shard) fn resume(&mut self) -> bool {
         let was_paused = self.is_paused();
         if was_paused {
             self.flow.set_input(Input::Open);
         }
-        was_paused
+        was_paused && !self.is_throttled()
     }
 
     /// Returns whether this side has ended its stream.
@@ -511,14 +550,19 @@ impl Tunnel {
     pub(in crate::shard) fn set_close_code(&mut self, code: u16) {
         if code == CloseCode::GOING_AWAY.get() {
             self.flow.set(mark::GOING_AWAY);
+        } else if code == CloseCode::POLICY_VIOLATION.get() {
+            self.flow.set(mark::BEYOND_RATE);
         }
     }
 
     /// Returns the code for its client.
     pub(in crate::shard) fn close_code(&self) -> u16 {
-        match self.flow.has(mark::GOING_AWAY) {
-            true => CloseCode::GOING_AWAY.get(),
-            false => CloseCode::SERVICE_RESTART.get(),
+        if self.flow.has(mark::GOING_AWAY) {
+            CloseCode::GOING_AWAY.get()
+        } else if self.flow.has(mark::BEYOND_RATE) {
+            CloseCode::POLICY_VIOLATION.get()
+        } else {
+            CloseCode::SERVICE_RESTART.get()
         }
     }
 
@@ -637,8 +681,9 @@ mod tests {
                 moved += 1;
             }
         }
-        // Idle or sending; framed: open or paused; unframed: those, or silent.
-        assert_eq!(moved, 2 * (2 + 3));
+        // Idle or sending; framed: open or paused, each without a meter, with one, or beyond it;
+        // unframed: open, paused or silent.
+        assert_eq!(moved, 2 * (2 * 3 + 3));
     }
 
     #[test]

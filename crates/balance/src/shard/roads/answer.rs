@@ -506,7 +506,7 @@ impl AnswerReader<'_> {
         keep_alive: bool,
         cookie: Option<String>,
     ) -> Framing {
-        let hsts = self.rules.hsts(self.has_tls);
+        let hsts = self.rules.hsts(self.has_tls, Some(self.exchange.policy()));
         let is_head = self.exchange.facts().is(Fact::Head);
         let date = if response.is_interim() { "" } else { self.time.date() };
         let to = forward::Client { http11, keep_alive, is_head, hsts: hsts.as_deref(), date };

@@ -269,7 +269,8 @@ impl BalanceParts {
 
     fn answer_error(&mut self, id: ConnId, status: u16, reason: &str, is_head: bool) {
         let Some(client) = self.records.client(id) else { return };
-        let hsts = self.rules.hsts(client.origin.is_secure());
+        let own = client.exchange.as_ref().map(|exchange| exchange.policy());
+        let hsts = self.rules.hsts(client.origin.is_secure(), own);
         let date = self.time.date().to_owned();
         let to =
             forward::Client { is_head, hsts: hsts.as_deref(), ..forward::Client::unknown(&date) };

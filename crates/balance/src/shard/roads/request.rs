@@ -385,7 +385,7 @@ impl BalanceParts {
                             Ok(exchange) => Next::Begin(Box::new(exchange)),
                             Err(Unserved::Refused(status, reason)) => Next::Refuse(status, reason),
                             Err(Unserved::Answered(answer)) => {
-                                let hsts = self.rules.hsts(origin.is_secure());
+                                let hsts = self.rules.hsts(origin.is_secure(), answer.policy());
                                 let to = ReplyTo {
                                     hsts: hsts.as_deref(),
                                     keep_alive: request.keep_alive()

@@ -94,6 +94,11 @@ impl OwnAnswer {
         self.response.keeps_alive(to)
     }
 
+    /// Returns the policy of its route.
+    pub(super) fn policy(&self) -> Option<&Policy> {
+        self.headers.as_ref().map(|(policy, _)| &**policy)
+    }
+
     /// Returns the reason for the log.
     pub(super) fn reason(&self) -> &str {
         &self.reason

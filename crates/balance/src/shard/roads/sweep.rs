@@ -180,6 +180,13 @@ impl BalanceParts {
         let class = self.records.tunnel(id).map_or(0, |side| side.class());
         let silence = self.records.end_of_silence(id, &self.rules.tunnel_timeouts(class));
         let Some((end, reason)) = silence else { return };
+        let lifetime = self.rules.configuration().classes.rates(class).lifetime(id);
+        let opened = self.records.tunnel(id).map(|side| side.opened());
+        let life = opened.zip(lifetime).map(|(opened, lifetime)| opened.after(lifetime));
+        let (end, reason) = match life {
+            Some(life) if life < end => (life, EndReason::Lifetime),
+            _ => (end, reason),
+        };
         if end > self.time.tick() {
             return self.records.set_deadline(id, end);
         }
@@ -213,6 +220,7 @@ impl BalanceParts {
     ) {
         self.meters.count(|it| match reason {
             EndReason::HalfClosed => it.half_closed_ended += 1,
+            EndReason::Lifetime => it.lifetime_ended += 1,
             _ => it.silent_ended += 1,
         });
         let subject = self.log.tunnel_subject(driver, &self.rules, id);

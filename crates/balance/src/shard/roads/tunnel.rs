@@ -4,15 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use throng_io::{Batch, Closed, ConnId, Driver, SessionFailure};
+use throng_io::{Batch, Closed, ConnId, Driver, Instant, SessionFailure};
 use throng_proto::ws::Boundary;
 
 use crate::backend::Backend;
+use crate::meter::{Meter, OverRate};
 use crate::shard::BalanceParts;
 use crate::shard::actions::ConnAction;
 use crate::shard::records::{BalanceRecord, EighthTick, Phase, Tunnel};
 use crate::shard::request_log::RequestLog;
-use crate::shard::tunnels::{CloseJob, Forward, SERVICE_RESTART, Tunnels, encode};
+use crate::shard::tunnels::{BEYOND_RATE, CloseJob, Forward, SERVICE_RESTART, Tunnels, encode};
 
 impl BalanceParts {
     /// Turns both connections into a tunnel once the 101 is being sent, or the ClientHello.
@@ -26,6 +27,8 @@ impl BalanceParts {
         let is_passthrough = upstream.is_passthrough();
         let tick = self.time.tick();
         let mut class = 0;
+        let classes = &self.rules.configuration().classes;
+        let is_metered = |class| !is_passthrough && classes.rates(class).are_metered();
         let opened = self.records.open_tunnel(client_id, upstream_id, |client, upstream| {
             let guard = client.exchange.as_mut()?.take_tunnel_count()?;
             let boundary = (!is_passthrough).then_some(upstream.boundary());
@@ -37,6 +40,9 @@ impl BalanceParts {
             let outputs = (of_client, of_upstream);
             let mut early = Tunnel::new(upstream_id, boundary, None, tick, outputs);
             early.boundary().advance(client.held.as_slice());
+            if is_metered(class) {
+                early.meter();
+            }
             Some([early, late].map(|side| side.with_class(class)))
         });
         let Some((mut client, upstream)) = opened else {
@@ -49,6 +55,9 @@ impl BalanceParts {
             if !is_passthrough {
                 upstream.backend().note_handshake(exchange.micros(self.time.now()));
             }
+        }
+        if is_metered(class) {
+            self.tunnels.meter(client_id, Meter::default());
         }
         self.meters.count(|it| {
             it.tunnels += 1;
@@ -72,7 +81,9 @@ impl BalanceParts {
         // A deadline on one side suffices to notice the silence of both.
         let timeouts = self.rules.tunnel_timeouts(class);
         let silence = if is_passthrough { timeouts.upgrade } else { timeouts.tunnel };
-        self.records.set_deadline(client_id, self.time.after(silence));
+        let lifetime = self.rules.configuration().classes.rates(class).lifetime(client_id);
+        let due = lifetime.map_or(silence, |lifetime| lifetime.min(silence));
+        self.records.set_deadline(client_id, self.time.after(due));
         self.records.set_deadline(upstream_id, EighthTick::NEVER);
         // The 101, with the bytes after it; and early frames of the client.
         let Self { tunnels, records, actions, .. } = self;
@@ -100,6 +111,17 @@ impl BalanceParts {
         bytes: &[u8],
     ) -> Option<(ConnId, Box<Batch>)> {
         let Self { tunnels, records, actions, .. } = self;
+        let tunnel = records.tunnel(id)?;
+        if tunnel.is_metered()
+            && let Some(meter) = tunnels.meter_of(id)
+        {
+            let rates = self.rules.configuration().classes.rates(tunnel.class());
+            let data = (*tunnel.boundary(), bytes);
+            if let Some(until) = meter.count(&rates, data, self.time.now()) {
+                let closes = rates.over == Some(OverRate::Close);
+                actions.push(ConnAction::Throttle(id, until, closes));
+            }
+        }
         let forward = tunnels.received(id, bytes, records, actions)?;
         let peer = self.records.tunnel(id)?.peer();
         let batch = match forward {
@@ -110,6 +132,36 @@ impl BalanceParts {
             }
         };
         Some((peer, batch?))
+    }
+
+    /// Does not read a client that is beyond a rate until it is within it.
+    #[cold]
+    pub(in crate::shard) fn throttle<D: Driver>(
+        &mut self,
+        driver: &mut D,
+        id: ConnId,
+        (until, closes): (Instant, bool),
+    ) {
+        let Some(tunnel) = self.records.tunnel(id) else { return };
+        if !tunnel.is_throttled() {
+            tunnel.throttle();
+            driver.pause(id);
+            self.tunnels.throttle(id, until);
+            self.meters.count(|it| it.throttled += 1);
+        }
+        if closes && self.close_tunnel(driver, id, BEYOND_RATE) {
+            self.meters.count(|it| it.beyond_rate += 1);
+        }
+    }
+
+    /// Reads clients again that are within their rates.
+    pub(in crate::shard) fn read_within_rate<D: Driver>(&mut self, driver: &mut D) {
+        let now = self.time.now();
+        while let Some(id) = self.tunnels.next_within(now) {
+            if self.records.tunnel(id).is_some_and(|tunnel| tunnel.end_throttle()) {
+                driver.resume(id);
+            }
+        }
     }
 
     /// Forwards a tunnel's bytes; if they are not sent whole, their source is not read until they

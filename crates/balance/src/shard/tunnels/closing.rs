@@ -20,9 +20,16 @@ pub(in crate::shard) const SERVICE_RESTART: u16 = CloseCode::SERVICE_RESTART.get
 /// The code for the end of the balancer.
 pub(in crate::shard) const GOING_AWAY: u16 = CloseCode::GOING_AWAY.get();
 
+/// The code for a client beyond a rate of its route.
+pub(in crate::shard) const BEYOND_RATE: u16 = CloseCode::POLICY_VIOLATION.get();
+
 /// Encodes the Close frame of that code.
 pub(in crate::shard) fn encode(code: u16, out: &mut Vec<u8>) {
-    let reason = if code == GOING_AWAY { "going away" } else { "please connect again" };
+    let reason = match code {
+        GOING_AWAY => "going away",
+        BEYOND_RATE => "too much at once",
+        _ => "please connect again",
+    };
     encode_close(code, reason, None, out);
 }
 

@@ -10,6 +10,8 @@
 mod closing;
 mod pump;
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use throng_engine::random::Random;
@@ -17,11 +19,12 @@ use throng_engine::{ConnMap, TokenBucket};
 use throng_io::{Batch, ConnId, Instant};
 
 use self::closing::Orphans;
-pub(super) use self::closing::{CloseJob, GOING_AWAY, SERVICE_RESTART, encode};
+pub(super) use self::closing::{BEYOND_RATE, CloseJob, GOING_AWAY, SERVICE_RESTART, encode};
 pub(super) use self::pump::{Forward, load};
 use super::records::BalanceRecords;
 use crate::backend::Backend;
 use crate::limit::{RateLimits, TunnelPlaces};
+use crate::meter::Meter;
 
 /// Data queued for the sides of tunnels, and the tunnels that must be closed.
 pub(super) struct Tunnels {
@@ -29,6 +32,10 @@ pub(super) struct Tunnels {
     queued: ConnMap<Box<Batch>>,
     /// Places in limits of tunnels, by the client, of the tunnels that have some.
     places: ConnMap<TunnelPlaces>,
+    /// The meters of clients whose data is counted.
+    meters: ConnMap<Meter>,
+    /// Clients beyond a rate, and when each is within it.
+    throttled: BinaryHeap<Reverse<(Instant, ConnId)>>,
     close_jobs: Vec<CloseJob>,
     orphans: Orphans,
     /// The deadline of the shutdown, once it has begun.
@@ -41,6 +48,8 @@ impl Tunnels {
         Self {
             queued: ConnMap::default(),
             places: ConnMap::default(),
+            meters: ConnMap::default(),
+            throttled: BinaryHeap::new(),
             close_jobs: Vec::new(),
             orphans: Orphans::new(rate, bucket),
             ends_at: None,
@@ -124,10 +133,11 @@ impl Tunnels {
         }
     }
 
-    /// Returns when the next tunnel must be closed.
+    /// Returns when the next tunnel must be closed, or read again.
     pub(super) fn next_closing(&self, now: Instant) -> Option<Instant> {
         let jobs = self.close_jobs.iter().filter_map(|job| job.next_at(now));
-        jobs.chain(self.orphans.next_at(now)).min()
+        let throttled = self.throttled.peek().map(|Reverse((due, _))| *due);
+        jobs.chain(self.orphans.next_at(now)).chain(throttled).min()
     }
 
     /// Adds a client whose backend ended without a Close frame.
@@ -176,6 +186,43 @@ impl Tunnels {
     pub(super) fn forget(&mut self, id: ConnId) {
         self.queued.remove(&id);
         self.end_places(id);
+        self.end_meter(id);
+    }
+
+    /// Counts the data of a client from now on.
+    pub(super) fn meter(&mut self, client: ConnId, meter: Meter) {
+        self.meters.insert(client, meter);
+    }
+
+    /// Returns the meter of a client whose data is counted.
+    pub(super) fn meter_of(&mut self, client: ConnId) -> Option<&mut Meter> {
+        self.meters.get_mut(&client)
+    }
+
+    /// Takes the meter of a client that ends or moves.
+    pub(super) fn end_meter(&mut self, client: ConnId) -> Option<Meter> {
+        if self.meters.is_empty() {
+            return None;
+        }
+        self.meters.remove(&client)
+    }
+
+    /// Returns the clients whose data is counted.
+    pub(super) fn metered(&self) -> impl Iterator<Item = &ConnId> {
+        self.meters.keys()
+    }
+
+    /// Adds a client that is not read until then.
+    pub(super) fn throttle(&mut self, client: ConnId, until: Instant) {
+        self.throttled.push(Reverse((until, client)));
+    }
+
+    /// Takes the next client that may be read again.
+    pub(super) fn next_within(&mut self, now: Instant) -> Option<ConnId> {
+        let Reverse((due, _)) = self.throttled.peek()?;
+        let is_due = *due <= now;
+        let Reverse((_, client)) = is_due.then(|| self.throttled.pop())??;
+        Some(client)
     }
 
     /// Keeps a tunnel's places in limits.

@@ -243,3 +243,129 @@ fn a_site_has_certificates_of_several_kinds() {
     let address = running.0.addresses()[1];
     assert_eq!(status(&mut connect(address, &config, "mesh.example"), "mesh.example"), "200");
 }
+
+#[test]
+fn rfc6797_7_a_site_has_its_own_time_of_strict_transport_security() {
+    let world = World::new("sites-hsts");
+    let (backend, _heads) = backend(|mut socket| serve_head(&mut socket));
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+         tls = {{ listen = \"127.0.0.1:0\", cert = \"open.pem\", key = \"open.key\", hsts = \"1h\" \
+         }}\n\
+         [[site]]\nhosts = \"open.example\"\nhsts = \"1d\"\nhsts_subdomains = true\n\
+         routes = [{{ path = \"/own\", respond.text = \"own\" }}, {{ path = \"/\" }}]\n\
+         [[site]]\nhosts = \"other.example\"\n"
+    );
+    let running = Running::start(&text, &world.folder);
+    let &[plain, address] = running.0.addresses() else { panic!("two addresses") };
+    let config = world.client(None);
+    let ask = |stream: &mut dyn ReadWrite, host: &str, path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+            .lines()
+            .find_map(|line| line.strip_prefix("Strict-Transport-Security: "))
+            .map(str::to_owned)
+    };
+    let own = Some("max-age=86400; includeSubDomains".to_owned());
+    for (host, path, expected) in [
+        ("open.example", "/", own.clone()),
+        ("open.example", "/own", own),
+        ("other.example", "/", Some("max-age=3600".to_owned())),
+    ] {
+        assert_eq!(ask(&mut connect(address, &config, host), host, path), expected, "{host}{path}");
+        assert_eq!(ask(&mut dial(plain), host, path), None, "{host}{path}");
+    }
+    let wrong =
+        format!("backends = [\"{backend}\"]\n[[site]]\nhosts = \"a\"\nhsts_subdomains = true\n");
+    let error = Config::parse(&wrong, "b.toml").unwrap_err().to_string();
+    assert!(error.contains("sites[0].hsts_subdomains is true: it needs hsts"), "{error}");
+}
+
+trait ReadWrite: Read + Write {}
+
+impl<S: Read + Write> ReadWrite for S {}
+
+/// The backends of one site end its TLS, beside sites whose TLS is ended here.
+#[test]
+fn a_site_is_passed_through_to_its_pool() {
+    let world = World::new("sites-through");
+    let theirs = Identity::new(&["db.example", "x.wild.example"]);
+    let trusts_theirs = super::trusting(&theirs);
+    let (behind, heads) = super::backend_with(theirs);
+    let (backend, _heads) = backend(|mut socket| serve_head(&mut socket));
+    let text = |pool: &str| {
+        format!(
+            "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+             pools = [{{ name = \"db\", backends = [\"{behind}\"], \
+             health.check.kind = \"tcp\" }}]\n\
+             tls = {{ listen = \"127.0.0.1:0\", cert = \"open.pem\", key = \"open.key\" }}\n\
+             [[site]]\nhosts = [\"db.example\", \"*.wild.example\"]\npassthrough = \"{pool}\"\n\
+             redirect.to = \"https://${{host}}${{uri}}\"\n\
+             [[site]]\nhosts = \"open.example\"\n"
+        )
+    };
+    let running = Running::start(&text("db"), &world.folder);
+    let &[plain, address] = running.0.addresses() else { panic!("two addresses") };
+    for name in ["db.example", "x.wild.example"] {
+        let mut client = connect(address, &trusts_theirs, name);
+        client.write_all(b"GET / HTTP/1.1\r\nHost: through.example\r\n\r\n").unwrap();
+        assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+        // Checks connect without a handshake.
+        assert!(heads.iter().any(|head| head.contains("through.example")));
+    }
+    let config = world.client(None);
+    assert_eq!(status(&mut connect(address, &config, "open.example"), "open.example"), "200");
+    // Without TLS it is a site like others.
+    assert_eq!(status(&mut dial(plain), "db.example"), "308");
+    for (text, expected) in [
+        (text("none"), "sites[0].passthrough is \"none\": no pool has this name"),
+        (
+            text("db").replace("passthrough", "min_version = \"1.3\"\npassthrough"),
+            "its backends end the TLS: drop it, or cert",
+        ),
+        (text("db").replace("*.wild", "**.wild"), "sites[0].hosts[1] is \"**.wild.example\": with"),
+        (
+            text("db").replace("health.check.kind = \"tcp\"", "tls = { verify = false }"),
+            "sites[0].passthrough is \"db\": the balancer has TLS with backends of this pool",
+        ),
+    ] {
+        let error = Config::parse(&text, "b.toml").unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+/// The subject of a client's certificate reaches its backend, and no client can claim one.
+#[test]
+fn the_subject_of_a_certificate_is_in_a_header() {
+    let world = World::new("sites-subject");
+    let (backend, heads) = backend(|mut socket| serve_head(&mut socket));
+    let text = format!(
+        "listen = \"127.0.0.1:0\"\nbackends = [\"{backend}\"]\nkeep_alive = 0\nshards = 1\n\
+         tls = {{ listen = \"127.0.0.1:0\", cert = \"open.pem\", key = \"open.key\" }}\n\
+         [[site]]\nhosts = \"edge.example\"\ncert = \"edge.pem\"\nkey = \"edge.key\"\n\
+         client_ca = \"edge-client.pem\"\nclient_auth = \"optional\"\n\
+         request_headers.set = {{ X-Caller = \"${{client_cert.subject}}\" }}\n"
+    );
+    let running = Running::start(&text, &world.folder);
+    let address = running.0.addresses()[1];
+    for (own, has_subject) in [(Some(&world.edge), true), (None, false)] {
+        let mut client = connect(address, &world.client(own), "edge.example");
+        client
+            .write_all(
+                b"GET / HTTP/1.1\r\nHost: edge.example\r\nX-Caller: CN=forged\r\n\
+                  Connection: close\r\n\r\n",
+            )
+            .unwrap();
+        assert!(head(&mut client).starts_with("HTTP/1.1 200 "));
+        let asked = heads.recv().unwrap();
+        let lines: Vec<_> = asked.lines().filter(|line| line.starts_with("X-Caller")).collect();
+        match has_subject {
+            true => assert!(lines.len() == 1 && lines[0].contains("CN="), "{lines:?}"),
+            false => assert!(lines.is_empty(), "{lines:?}"),
+        }
+        assert!(!asked.contains("forged"), "{asked}");
+    }
+}
