@@ -10,6 +10,7 @@ use throng_tls::Challenges;
 
 use crate::blocks::Blocks;
 use crate::classes::TunnelClasses;
+use crate::config::Config;
 use crate::limit::RateLimits;
 use crate::pool::{DEFAULT_POOL, Pool, Pools};
 use crate::settings::{Settings, Target};
@@ -79,6 +80,17 @@ impl Configuration {
             challenges: None,
             loop_id: drawn_loop_id(),
         }
+    }
+
+    /// Returns it with the sites and limits of a configuration without mistakes, for simulations.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_sites(self, config: &Config) -> Self {
+        let sites = config.compiled_sites().unwrap_or_default();
+        let limits = RateLimits::new(&config.limits, &RateLimits::default());
+        let counters = SiteCounters::new(sites.as_deref(), &SiteCounters::default());
+        let classes = self.classes.with(sites.as_deref().map_or(&[], Sites::classes));
+        Self { sites, limits, counters, classes, ..self }
     }
 
     /// Returns the answer to an authority that validates a domain by a request without TLS.

@@ -54,6 +54,14 @@ pub fn run_capacity_seed(seed: u64) -> Result<BalanceOutcome, String> {
     run_plan(seed, BalancePlan::capacity(seed), "balance::capacity")
 }
 
+/// Runs the plan of a seed in which tunnels have rates and longest lives.
+///
+/// # Errors
+/// The broken rules, with the command that repeats the run.
+pub fn run_metered_seed(seed: u64) -> Result<BalanceOutcome, String> {
+    run_plan(seed, BalancePlan::metered(seed), "balance::metered")
+}
+
 /// Runs the plan of a seed whose connections are passed through.
 ///
 /// # Errors

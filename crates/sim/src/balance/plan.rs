@@ -196,6 +196,8 @@ pub struct BalancePlan {
     pub(super) commands: Vec<(u64, ControlCommand)>,
     /// The hops that have TLS.
     pub(super) secured: Hops,
+    /// The keys of a site of all hosts.
+    pub(super) site: Option<String>,
 }
 
 impl BalancePlan {
@@ -242,6 +244,7 @@ impl BalancePlan {
             clients,
             commands,
             secured: Hops::default(),
+            site: None,
         }
     }
 
@@ -318,6 +321,35 @@ impl BalancePlan {
         };
         plan.commands = (0..4).map(&mut command).collect();
         plan.commands.sort_by_key(|(at, _)| *at);
+        plan
+    }
+
+    /// Returns the plan of a seed in which tunnels have rates, which their clients exceed, and some
+    /// a longest life.
+    #[must_use]
+    pub fn metered(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x006d_6574_6572);
+        let mut plan = Self::of(seed);
+        let (messages, burst) = (rng.pick(&[200, 1_000]), rng.pick(&[1, 10, 100]));
+        let (bytes, bytes_burst) = (rng.pick(&["64KiB", "256KiB"]), rng.pick(&["1KiB", "16KiB"]));
+        let mut keys = String::new();
+        if rng.one_in(2) {
+            keys += &format!(
+                "tunnel.messages_per_second = {messages}\ntunnel.messages_burst = {burst}\n"
+            );
+        }
+        if keys.is_empty() || rng.one_in(2) {
+            keys += &format!(
+                "tunnel.bytes_per_second = {bytes:?}\ntunnel.bytes_burst = {bytes_burst:?}\n"
+            );
+        }
+        if !plan.calm && rng.one_in(4) {
+            keys += "tunnel.over = \"close\"\n";
+        }
+        if !plan.calm && rng.one_in(3) {
+            keys += rng.pick(&["tunnel.max_lifetime = \"1s\"\n", "tunnel.max_lifetime = \"5s\"\n"]);
+        }
+        plan.site = Some(keys);
         plan
     }
 

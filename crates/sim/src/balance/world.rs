@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use throng_balance::shard_over_driver::BalanceCommand;
 use throng_balance::{
-    Backend, BackendReport, CloseOrder, Closing, Configuration, DEFAULT_POOL, Metrics, Pool, Pools,
-    State, Target,
+    Backend, BackendReport, CloseOrder, Closing, Config, Configuration, DEFAULT_POOL, Metrics,
+    Pool, Pools, State, Target,
 };
 use throng_io::ServerTls;
 use throng_tls::{TlsConfig, TlsServer};
@@ -69,6 +69,15 @@ pub struct World {
     tls: Option<(Configurations, Rng)>,
     /// The TLS of the listeners, where connections are passed through.
     passthrough: Option<Arc<TlsServer>>,
+    /// The site of all hosts, if there is one.
+    sites: Option<Config>,
+}
+
+/// Returns a configuration with a site of all hosts with these keys.
+fn site(keys: &str) -> Config {
+    let text =
+        format!("backends = [\"127.0.0.1:9\"]\n[[site]]\nhosts = [\"*\"]\npaths = \"raw\"\n{keys}");
+    Config::parse(&text, "plan.toml").expect("the plan writes valid keys")
 }
 
 impl World {
@@ -106,6 +115,7 @@ impl World {
             turns: 0,
             tls: tls.map(|tls| (tls, Rng::new(plan.seed ^ 0x0074_6c73))),
             passthrough: None,
+            sites: plan.site.as_deref().map(site),
             net,
             rng,
             plan,
@@ -173,7 +183,10 @@ impl World {
                 })
             })
         };
-        let default = configuration(&self.plan.settings, targets(false).collect());
+        let mut default = configuration(&self.plan.settings, targets(false).collect());
+        if let Some(config) = &self.sites {
+            default = Arc::new((*default).clone().with_sites(config));
+        }
         if !self.moved.contains(&true) {
             return default;
         }

@@ -4,7 +4,9 @@
 //! `THRONG_SIM_FROM` on; `THRONG_SIM_LOG=1` prints all events.
 
 use throng_sim::Seeds;
-use throng_sim::balance::{BalancePlan, World, run_capacity_seed, run_reloads_seed, run_seed};
+use throng_sim::balance::{
+    BalancePlan, World, run_capacity_seed, run_metered_seed, run_reloads_seed, run_seed,
+};
 use throng_sim::net::Bug;
 
 /// Seeds that once found a fault. The meaning of a seed changes with the plans, so this list keeps
@@ -47,6 +49,24 @@ const CAPACITY: Seeds = Seeds {
 #[test]
 fn capacity_of_backends_breaks_no_rule() {
     CAPACITY.check_up_to(600);
+}
+
+const METERED: Seeds = Seeds {
+    package: "throng-sim",
+    test: "balance::metered",
+    run: |seed| run_metered_seed(seed).map(drop),
+};
+
+/// Clients beyond a rate of their tunnels lose nothing, are served in calm runs, and hold nothing
+/// afterwards.
+#[test]
+fn metered_tunnels_break_no_rule() {
+    METERED.check_up_to(400);
+    let outcomes = (0..60).filter_map(|seed| run_metered_seed(seed).ok());
+    let (throttled, lives) = outcomes.fold((0, 0), |(throttled, lives), it| {
+        (throttled + it.metrics.throttled, lives + it.metrics.lifetime_ended)
+    });
+    assert!(throttled > 50 && lives > 0, "{throttled} {lives}");
 }
 
 #[test]

@@ -54,6 +54,7 @@ impl BalancePlan {
             clients,
             commands,
             secured: Hops::default(),
+            site: None,
         }
     }
 

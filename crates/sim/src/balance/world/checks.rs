@@ -254,7 +254,9 @@ fn injected(said: &[u8], received: &[u8]) -> Option<Injected> {
     let mut ends: Vec<usize> = ends.into_iter().chain([0]).filter(|end| *end <= agree).collect();
     ends.sort_unstable();
     for end in ends.into_iter().rev() {
-        for (code, reason) in [(1001, "going away"), (1012, "please connect again")] {
+        for (code, reason) in
+            [(1001, "going away"), (1008, "too much at once"), (1012, "please connect again")]
+        {
             let close = frames::close(code, reason, None);
             if received[end..] == close[..] {
                 return Some(Injected::Whole);
