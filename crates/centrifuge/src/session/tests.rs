@@ -373,6 +373,24 @@ fn a_ping_is_answered_once_and_in_time() {
 }
 
 #[test]
+fn more_pings_do_not_give_a_silent_client_more_time() {
+    let mut client = Client::new();
+    let ping_interval = std::time::Duration::from_secs(3);
+    let limits = Limits { ping_interval, ..Limits::default() };
+    client.session = ClientSession::new("c", Arc::new(limits), at(0));
+    client.send("{\"id\":1,\"connect\":{}}").unwrap();
+    assert_eq!(client.wait().unwrap(), "{}");
+    let pinged = client.millis;
+    let end = loop {
+        match client.wait() {
+            Ok(ping) => assert_eq!(ping, "{}"),
+            Err(reason) => break reason,
+        }
+    };
+    assert_eq!((end, client.millis), (Disconnect::NoPong, pinged + 8_000));
+}
+
+#[test]
 fn a_connection_ends_some_time_after_its_token_unless_another_one_comes() {
     let mut client = Client::connected("ann@1010");
     let refreshed = client.send("{\"id\":2,\"refresh\":{\"token\":\"ann@1020\"}}").unwrap();

@@ -128,8 +128,10 @@ impl<C> ClientSession<C> {
             let Limits { ping_interval, pong_timeout, .. } = &*self.limits;
             self.deadlines.ping = Some(now.millis + millis(*ping_interval));
             self.deadlines.is_pinged = true;
-            let awaits = !pong_timeout.is_zero();
-            self.deadlines.pong = awaits.then(|| now.millis + millis(*pong_timeout));
+            if !pong_timeout.is_zero() {
+                // Of several pings, the first unanswered one.
+                self.deadlines.pong.get_or_insert(now.millis + millis(*pong_timeout));
+            }
         }
         Ok(())
     }

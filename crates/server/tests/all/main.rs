@@ -12,6 +12,8 @@ mod async_http;
 mod asynchronous;
 mod basic_auth;
 mod bodies;
+#[cfg(feature = "centrifuge")]
+mod centrifuge;
 mod channels;
 #[cfg(all(feature = "client", feature = "deflate"))]
 mod client;
