@@ -382,6 +382,7 @@ pub(super) fn refused(error: Error) -> Response {
     let status = match &error {
         Error::Unknown { .. }
         | Error::UnknownPool { .. }
+        | Error::UnknownSite { .. }
         | Error::UnknownSplit(_)
         | Error::NotRegistered { .. } => Status::NOT_FOUND,
         Error::InSeveralPools { .. }

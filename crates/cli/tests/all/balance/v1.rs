@@ -216,7 +216,7 @@ fn ctl_speaks_of_pools_sites_and_limits() {
     };
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let pools = lines(&["pools"]);
-    assert_eq!(words(&pools[1]), ["default", "power_of_two", "1", "1", "1", "0"]);
+    assert_eq!(words(&pools[1]), ["default", "power_of_two", "1", "1", "1", "0", "0"]);
     let sites = lines(&["sites"]);
     assert_eq!(words(&sites[1])[..4], ["shop", "pool", "default", "2"]);
     assert_eq!(words(&lines(&["limits"])[1]), ["l", "0", "0", "0"]);
