@@ -340,10 +340,10 @@ mod tests {
         assert!(refused.contains("answer   501: TRACE"), "{refused}");
     }
 
-    /// The file in docs/balance.md does what the text there says.
+    /// The file in docs/balance-reference.md does what the text there says.
     #[test]
     fn the_documented_sites_are_valid() {
-        let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/balance.md");
+        let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/balance-reference.md");
         let text = std::fs::read_to_string(document).unwrap();
         let (_, section) = text.split_once("\n## Sites\n").unwrap();
         let (_, example) = section.split_once("```toml\n").unwrap();

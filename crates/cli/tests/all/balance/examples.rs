@@ -1,4 +1,4 @@
-//! The files of `docs/sites.md`: each starts as it stands there, with addresses of this machine,
+//! The files of `docs/balance.md`: each starts as it stands there, with addresses of this machine,
 //! and does what the page says.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use throng_testkit::{Client, Got, TempFolder, poll};
 
 use crate::support::{RequestHead, Served, throng};
 
-const PAGE: &str = include_str!("../../../../../docs/sites.md");
+const PAGE: &str = include_str!("../../../../../docs/balance.md");
 
 /// Longer than anything here takes on a busy machine.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -125,7 +125,7 @@ fn maintenance_of_a_site_is_switched_until_the_file_changes_it() {
     assert_eq!((off.trim(), is_on()), ("shop is not under maintenance", false));
     let answer = balancer.ask("PUT", "/v1/sites/z/maintenance", &json!({ "on": true }));
     assert_eq!(answer.status(), 404);
-    assert!(error(&answer).contains("site z is unknown"), "{}", answer.text());
+    assert!(error(&answer).contains("is unknown: write one of"), "{}", answer.text());
 }
 
 #[test]
