@@ -48,7 +48,7 @@ pub trait Dialect: Send + Sync {
 pub(super) struct Dialects {
     all: Vec<Arc<dyn Dialect>>,
     /// The number of its dialect plus one, by slot; 0: the plain protocol.
-    of: Vec<u8>,
+    of: Vec<u16>,
     sessions: usize,
 }
 
@@ -74,7 +74,7 @@ impl Dialects {
             self.of.resize(slot + 1, 0);
         }
         self.sessions += usize::from(self.of[slot] == 0);
-        self.of[slot] = u8::try_from(number + 1).unwrap_or(u8::MAX);
+        self.of[slot] = u16::try_from(number + 1).unwrap_or(u16::MAX);
     }
 
     /// Removes the session in a slot.

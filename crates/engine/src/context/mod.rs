@@ -595,7 +595,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Sets the dialect in which this session gets messages that others publish, broadcast or send.
-    /// What the session sends itself is not encoded again.
+    /// Messages that the session itself sends have their form already.
     pub fn set_dialect(&mut self, dialect: Arc<dyn Dialect>) {
         self.core.conns.set_dialect(self.id, dialect);
     }
