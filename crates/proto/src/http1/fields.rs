@@ -345,18 +345,6 @@ impl<'a> HeaderLines<'a> {
         })
     }
 
-    /// Calls `visit` for all fields in the order received: name, and value without surrounding
-    /// white space.
-    pub(crate) fn for_each(self, mut visit: impl FnMut(&'a [u8], &'a [u8])) {
-        let mut rest = self.lines;
-        while let Some((line, after)) = next_line(rest) {
-            rest = after;
-            if let Some(colon) = scan::find_byte(line, b':') {
-                visit(&line[..colon], scan::trim_ows(&line[colon + 1..]));
-            }
-        }
-    }
-
     /// Returns the values of all fields called `name`, case-insensitively, in the order received.
     pub fn all_bytes(self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         let mut rest = self.lines;

@@ -20,8 +20,8 @@ impl Headers for Request<'_> {
         self.lines().all(name)
     }
 
-    fn for_each<'a>(&'a self, visit: impl FnMut(&'a [u8], &'a [u8])) {
-        self.lines().for_each(visit);
+    fn for_each<'a>(&'a self, mut visit: impl FnMut(&'a [u8], &'a [u8])) {
+        self.lines().fields().for_each(|(name, value)| visit(name, value));
     }
 }
 
@@ -30,8 +30,8 @@ impl Headers for Response<'_> {
         self.lines().all(name)
     }
 
-    fn for_each<'a>(&'a self, visit: impl FnMut(&'a [u8], &'a [u8])) {
-        self.lines().for_each(visit);
+    fn for_each<'a>(&'a self, mut visit: impl FnMut(&'a [u8], &'a [u8])) {
+        self.lines().fields().for_each(|(name, value)| visit(name, value));
     }
 }
 
