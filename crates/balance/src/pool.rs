@@ -367,6 +367,11 @@ mod tests {
         assert_eq!(later.current(a).targets[0].backend.address().port(), 2);
         assert_eq!(later.current(&none).targets.len(), 1);
         assert!(Arc::ptr_eq(earlier.current(a), a));
+        // A place that another pool has by now decides nothing.
+        for (place, name) in [(0, "default"), (1, "b"), (1, "a"), (2, "a"), (9, "a"), (0, "b")] {
+            assert_eq!(*later.named_at(place, name).unwrap().name, *name, "at {place}");
+        }
+        assert!(later.named_at(1, "c").is_none());
         let gone = later.named("b").unwrap();
         assert!(Arc::ptr_eq(earlier.current(gone), gone));
     }

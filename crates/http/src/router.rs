@@ -474,6 +474,28 @@ mod tests {
     }
 
     #[test]
+    fn each_of_many_literals_is_found_in_all_its_notations() {
+        for count in [1, 8, 9, 16, 17, 5_000] {
+            let mut router = Router::new();
+            router.add(Method::Get, "/{a}", usize::MAX).unwrap();
+            for at in 0..count {
+                router.add(Method::Get, &format!("/r{at}"), at).unwrap();
+            }
+            assert!(router.add(Method::Get, "/r0", 0).is_err());
+            let find = |path: &str| match router.find("GET", path) {
+                Match::Found { value, .. } => Some(value),
+                _ => None,
+            };
+            for at in 0..count {
+                assert_eq!(find(&format!("/r{at}")), Some(at), "of {count}");
+                assert_eq!(find(&format!("/%72{at}")), Some(at), "of {count}");
+            }
+            assert_eq!(find(&format!("/r{count}")), Some(usize::MAX));
+            assert_eq!(find("/r0/"), None);
+        }
+    }
+
+    #[test]
     fn methods_are_chosen_and_named() {
         let mut router = Router::new();
         router.add(Method::Get, "/a", "get").unwrap();
