@@ -146,16 +146,24 @@ pub(super) const MESSAGES: Key = Key::new(
     "",
     "messages of a client in a tunnel, pings included; if not set, any number",
 );
-pub(super) const MESSAGES_BURST: Key =
-    Key::new("tunnel.messages_burst", RATE, "", "messages at once; if not set, those of a second");
+pub(super) const MESSAGES_BURST: Key = Key::new(
+    "tunnel.messages_burst",
+    RATE,
+    "",
+    "messages at once; if not set, as many as in a second",
+);
 pub(super) const BYTES: Key = Key::new(
     "tunnel.bytes_per_second",
     BYTE_RATE,
     "",
     "bytes of a client in a tunnel; if not set, any number",
 );
-pub(super) const BYTES_BURST: Key =
-    Key::new("tunnel.bytes_burst", BYTE_RATE, "", "bytes at once; if not set, those of a second");
+pub(super) const BYTES_BURST: Key = Key::new(
+    "tunnel.bytes_burst",
+    BYTE_RATE,
+    "",
+    "bytes at once; if not set, as many as in a second",
+);
 pub(super) const OVER: Key = Key::new(
     "tunnel.over",
     Kind::Word(&["throttle", "close"]),

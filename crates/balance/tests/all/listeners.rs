@@ -4,13 +4,11 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use throng_balance::{
-    Access, AccessDetail, AccessLog, Balancer, CarriedState, Config, ListenerRow, Passage,
-};
+use throng_balance::{Balancer, CarriedState, Config, ListenerRow, Passage};
 use throng_io::HeldListeners;
 use throng_testkit::eventually;
 
-use crate::support::{Peer, Scripted, TIMEOUT, upgrade};
+use crate::support::{NoLog, Peer, Scripted, TIMEOUT, upgrade};
 
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nup";
 
@@ -140,17 +138,6 @@ fn a_listener_has_its_own_most_clients() {
     eventually("all have left", || row(&balancer, "small").connections == 0);
     eventually("all have left", || row(&balancer, "open").connections == 0);
     end(&balancer);
-}
-
-#[derive(Debug)]
-struct NoLog;
-
-impl AccessLog for NoLog {
-    fn detail(&self) -> AccessDetail {
-        AccessDetail::Off
-    }
-
-    fn record(&self, _: &Access<'_>) {}
 }
 
 /// A tunnel that moves to a successor counts at the listener of the same name, also if the

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use throng_balance::{Access, AccessDetail, AccessLog, Balancer, CarriedState, Config, Passage};
+use throng_balance::{Balancer, CarriedState, Config, Passage};
 use throng_io::HeldListeners;
 use throng_testkit::eventually;
 
-use crate::support::{Peer, Scripted, TIMEOUT, upgrade};
+use crate::support::{NoLog, Peer, Scripted, TIMEOUT, upgrade};
 
 fn text(backend: &Scripted, routes: &str) -> String {
     format!(
@@ -125,17 +125,6 @@ fn a_tunnel_ends_after_its_longest_life() {
     assert!(began.elapsed() >= Duration::from_millis(900), "{:?}", began.elapsed());
     say(&mut other, "still here");
     end(&balancer);
-}
-
-#[derive(Debug)]
-struct NoLog;
-
-impl AccessLog for NoLog {
-    fn detail(&self) -> AccessDetail {
-        AccessDetail::Off
-    }
-
-    fn record(&self, _: &Access<'_>) {}
 }
 
 /// A client that is not read, since it is beyond its rate, moves, and is read in the successor; it

@@ -4,12 +4,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use throng_balance::{Access, AccessDetail, AccessLog, Balancer, CarriedState, Config, LimitRow};
+use throng_balance::{Balancer, CarriedState, Config, LimitRow};
 use throng_io::HeldListeners;
 use throng_testkit::eventually;
 
 use crate::capacity::Running;
-use crate::support::{Peer, Scripted, TIMEOUT, upgrade};
+use crate::support::{NoLog, Peer, Scripted, TIMEOUT, upgrade};
 
 fn text(backend: &Scripted, limit: &str) -> String {
     format!(
@@ -93,17 +93,6 @@ fn two_event_loops_together_open_exactly_as_many_tunnels() {
     assert!(backend.try_accept().is_none());
     drop((clients, servers));
     eventually("all places are free", || row(&running.balancer).tunnels == 0);
-}
-
-#[derive(Debug)]
-struct NoLog;
-
-impl AccessLog for NoLog {
-    fn detail(&self) -> AccessDetail {
-        AccessDetail::Off
-    }
-
-    fn record(&self, _: &Access<'_>) {}
 }
 
 /// The successor counts the tunnels that come to it, and knows which keys have used their rate.

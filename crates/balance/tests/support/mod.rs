@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use throng_balance::shard_over_driver::{BalanceCommand, BalanceStart, Shard};
 use throng_balance::{
-    Backend, BackendReport, Configuration, Launch, ListenAt, Listeners, OnBound, Settings, Shards,
-    Target,
+    Access, AccessDetail, AccessLog, Backend, BackendReport, Configuration, Launch, ListenAt,
+    Listeners, OnBound, Settings, Shards, Target,
 };
 use throng_engine::mailbox::{Mailbox, mailbox};
 use throng_http::LiveDate;
@@ -324,6 +324,18 @@ impl Scripted {
         peer.send(&accepted());
         peer
     }
+}
+
+/// A log that records nothing.
+#[derive(Debug)]
+pub(crate) struct NoLog;
+
+impl AccessLog for NoLog {
+    fn detail(&self) -> AccessDetail {
+        AccessDetail::Off
+    }
+
+    fn record(&self, _: &Access<'_>) {}
 }
 
 /// An address at which no process listens and that none can bind: this process keeps it bound until

@@ -27,7 +27,7 @@ pub(in crate::shard) enum Full {
     All,
     /// The limit of clients of its address.
     Address,
-    /// The limit of clients of its listener, at which none makes room.
+    /// The limit of clients of its listener, at which no other client makes room.
     Listener,
 }
 
