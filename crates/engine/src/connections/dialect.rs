@@ -202,6 +202,15 @@ mod tests {
     }
 
     #[test]
+    fn many_dialects_stay_apart() {
+        let mut dialects = Dialects::default();
+        for slot in 0..300 {
+            dialects.set(slot, Arc::new(Same(0)));
+        }
+        assert!((0..300).all(|slot| dialects.number(slot) == Some(slot)));
+    }
+
+    #[test]
     fn slots_that_are_left_speak_the_plain_protocol_again() {
         let mut dialects = Dialects::default();
         let same: [Arc<dyn Dialect>; 2] = [Arc::new(Same(1)), Arc::new(Same(2))];
